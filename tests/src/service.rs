@@ -24,6 +24,10 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
+/// How long a log must stay as it is to be taken for complete, and how often that is tried.
+const MOMENT: Duration = Duration::from_millis(20);
+const LOOKS_MAX: u32 = 10;
+
 /// A running service with a folder of its own. Dropping it ends it, by force if need be.
 #[derive(Debug)]
 pub struct Service {
@@ -96,9 +100,19 @@ impl Service {
         fs::read_to_string(self.path("ready")).expect("the ready file").trim().to_owned()
     }
 
-    /// Its standard error so far.
+    /// Its standard error, once it has written nothing for a moment: a thread of its own writes what is logged, a little
+    /// after whatever it is about.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.path("log")).unwrap_or_default()
+        let read = || fs::read_to_string(self.path("log")).unwrap_or_default();
+        let mut log = read();
+        for _ in 0..LOOKS_MAX {
+            std::thread::sleep(MOMENT);
+            let before = std::mem::replace(&mut log, read());
+            if before == log {
+                break;
+            }
+        }
+        log
     }
 
     /// Sends a signal by its name, for instance `TERM`.

@@ -49,7 +49,7 @@ fn a_volume_is_mounted_by_its_name() {
     machine.assert_clean();
     machine.fails(&["mount", "nothing"], "has no volume `nothing`; it has data, more");
     machine.fails(&["umount", "data"], "is not mounted");
-    machine.fails(&["umount", "nothing"], "has no volume `nothing`");
+    machine.fails(&["umount", "nothing"], "`nothing` is neither a directory nor the name of a volume");
 }
 
 #[test]

@@ -91,9 +91,8 @@ fn find(target: &Path) -> Result<(PathBuf, Option<Found>)> {
 
 /// Where a volume that is not mounted would be.
 fn volume_directory(name: &str) -> Result<PathBuf> {
-    let volumes = file::Volumes::load_default();
-    let found = volumes.iter().flat_map(file::Volumes::all).find(|volume| volume.name() == name);
-    let Some(volume) = found else {
+    let volumes = file::Volumes::load_default()?;
+    let Some(volume) = volumes.all().iter().find(|volume| volume.name() == name) else {
         bail!(
             "`{name}` is neither a directory nor the name of a volume; `ringfab list` shows what is mounted"
         )
