@@ -100,8 +100,8 @@ impl Service {
         fs::read_to_string(self.path("ready")).expect("the ready file").trim().to_owned()
     }
 
-    /// Its standard error, once it has written nothing for a moment: a thread of its own writes what is logged, a little
-    /// after whatever it is about.
+    /// Its standard error, once it has written nothing for a moment: a thread of its own writes what is logged, a
+    /// little after whatever it is about.
     pub fn log(&self) -> String {
         let read = || fs::read_to_string(self.path("log")).unwrap_or_default();
         let mut log = read();
