@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The order in which the machine ended.
+# The order in which the machine ended, and what it left.
 set -euo pipefail
 . ./lib.sh
 . ./volumes.sh
@@ -10,4 +10,9 @@ in_order -1 'writer-data.service: Deactivated' 'Stopping ringfab-volume@data' 'S
 in_order -1 'writer-more.service: Deactivated' 'Unmounting srv-more.mount' 'Unmounted srv-more.mount' \
     'Stopping ringfab-target'
 in_order -1 'writer-data.service: Deactivated' 'Unmounting srv-data.mount'
+is failed "$(logged -1 'srv-(data|more).mount: Failed|ringfab-volume@.*: Failed|Failed unmounting.*srv')" 0
+for folder in "${folders[@]}"; do is end "$(cat "$folder/ended")" ended; done
+
+step "what was synced is there"
+for folder in "${folders[@]}"; do compare "$folder"; done
 ends
