@@ -326,6 +326,7 @@ pub(super) fn computed(
     let Some(authentication) = &mut connection.authentication else { return };
     let waiting = authentication.waiting.take();
     (authentication.computing, authentication.asked) = (None, resources.reactor.now());
+    let has_failed = outcome.is_err();
     match outcome {
         Ok(computed) => authentication.transaction.on_computed(computed),
         Err(error) => {
@@ -335,6 +336,10 @@ pub(super) fn computed(
     }
     let slot = waiting.and_then(|id| commands.table.find(id.slot, id.generation));
     if let Some(slot) = slot {
+        // Nothing comes of it any more: the host is told so, and does not wait until its time is over.
+        if has_failed {
+            commands.table[slot].fail(Failure::transient(Status::INTERNAL_ERROR));
+        }
         commands.on_event(connection, resources, slot, Event::WorkerDone);
     }
 }
