@@ -11,6 +11,27 @@ pub fn has_headroom(bytes: usize) -> bool {
     Mapping::new(bytes).is_ok()
 }
 
+/// Bytes of addresses that the process may have in all (`ulimit -v`, `LimitAS=`). None without such a limit.
+pub fn address_limit() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the kernel writes the limit during the call.
+    unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
+    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+}
+
+/// Has all threads share one heap where addresses are limited. Otherwise the GNU C library reserves up to 128 MiB of
+/// addresses for each thread, so that what is left for buffers depends on which thread allocates first. Call it before
+/// there is a second thread.
+pub fn share_heap_where_addresses_are_limited() {
+    #[cfg(target_env = "gnu")]
+    if address_limit().is_some() {
+        // SAFETY: it sets a number of the allocator. A refusal leaves it as it was.
+        unsafe {
+            libc::mallopt(libc::M_ARENA_MAX, 1);
+        }
+    }
+}
+
 /// Has the allocator give pages of free blocks back to the kernel, as far as it has any. It takes milliseconds for a
 /// large heap.
 pub fn trim_heap() {

@@ -4,11 +4,16 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
+use ringfab_memory::{has_headroom, share_heap_where_addresses_are_limited};
+
 use crate::{log, signals};
 
 /// What the system gives the first thread is limited (`ulimit -s`), and less than is needed ends a process without a
 /// word.
 const STACK_BYTES: usize = 8 << 20;
+
+/// Less than this beside the stack, and reading the configuration would end the process, without a word as well.
+const HEAP_BYTES: usize = 8 << 20;
 
 /// What the first thread is asked to do while it waits for the program.
 type Task = Box<dyn FnOnce() + Send>;
@@ -20,6 +25,10 @@ pub fn run(program: impl FnOnce() -> ExitCode + Send + 'static) -> ExitCode {
     // All threads begin with the mask of this one, which a parent may have left. A failure is none: there is nothing to
     // refuse.
     let _cleared = signals::clear_mask();
+    share_heap_where_addresses_are_limited();
+    if !has_headroom(STACK_BYTES + HEAP_BYTES) {
+        return refuse("the system has no memory for the program (ulimit -v, LimitAS=)");
+    }
     let (sender, tasks) = mpsc::channel();
     set_first_thread(Some(sender));
     let program = || {
@@ -33,13 +42,15 @@ pub fn run(program: impl FnOnce() -> ExitCode + Send + 'static) -> ExitCode {
             running.join().unwrap_or(ExitCode::from(101))
         }
         Err(error) => {
-            log::say(&format!(
-                "the system has no thread for the program (ulimit -u, ulimit -v, TasksMax=): {error}"
-            ));
-            log::flush();
-            ExitCode::FAILURE
+            refuse(&format!("the system has no thread for the program (ulimit -u, TasksMax=): {error}"))
         }
     }
+}
+
+fn refuse(why: &str) -> ExitCode {
+    log::say(why);
+    log::flush();
+    ExitCode::FAILURE
 }
 
 /// Lets the first thread go when the program ends, in whatever way.

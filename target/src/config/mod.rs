@@ -89,6 +89,11 @@ pub struct MemoryConfig {
 }
 
 impl MemoryConfig {
+    /// Bytes of a core's pool.
+    pub fn bytes(&self) -> u64 {
+        self.classes().iter().map(|class| (class.buffer_bytes * class.count) as u64).sum()
+    }
+
     /// The classes of a core's pool, smallest first.
     pub fn classes(&self) -> [ClassLayout; 2] {
         [

@@ -1,5 +1,6 @@
 //! The service: from a configuration file to a process that serves until it is told to stop.
 
+mod addresses;
 pub mod cli;
 mod confine;
 mod doctor;
@@ -188,6 +189,7 @@ pub fn serve<R: Running>(
     start: impl FnOnce(&Arc<Target>, &Config) -> io::Result<R>,
 ) -> Result<(), ServeError> {
     let config = Config::load(&options.config)?;
+    addresses::require(&config)?;
     // Confined, it connects to nobody, not even to itself.
     if config.listeners.iter().any(|listener| listener.tls != ListenerTls::Off) {
         prepare_kernel_tls();

@@ -24,7 +24,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("common/fabric", &["base", "spec", "auth", "tls", "proto", "memory", "reactor"]),
     ("common/block", &["base", "memory", "reactor"]),
     ("common/fuse", &["memory"]),
-    ("common/process", &[]),
+    ("common/process", &["memory"]),
     ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "process"]),
     ("initiator/library", &["base", "spec", "auth", "memory", "reactor", "fabric"]),
     (

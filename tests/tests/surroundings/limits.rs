@@ -32,8 +32,18 @@ fn cannot_start(limits: &str) -> String {
 
 #[test]
 fn addresses_that_do_not_suffice_are_a_sentence() {
-    let said = cannot_start("ulimit -v 200000");
-    assert!(said.contains("cannot start: ") && said.contains("cannot map"), "{said}");
+    // In KiB: from where nothing starts to where all but a little is there.
+    for limit in (25_000..=100_000).step_by(5000) {
+        let said = cannot_start(&format!("ulimit -v {limit}"));
+        assert!(said.contains("LimitAS="), "{limit}: {said}");
+    }
+    // What is enough does not depend on which thread allocates first.
+    let port = free_port();
+    let limits = limited("ulimit -v 150000");
+    let wraps: Vec<&str> = limits.iter().map(String::as_str).collect();
+    let target = target_by(port, &wraps, log_file);
+    assert!(serves(port));
+    ends_in_order(target);
 }
 
 #[test]

@@ -99,8 +99,7 @@ pub(super) fn state_folder(folder: &Path) -> Result<String, Trouble> {
 
 /// What the pools of all cores need. Rings lock it; without that, file I/O is slower.
 pub(super) fn locked_memory(config: &Config, process: Process) -> Result<String, Trouble> {
-    let of_core: usize = config.memory.classes().iter().map(|class| class.buffer_bytes * class.count).sum();
-    let needed = (of_core * config.target.cores.len()) as u64;
+    let needed = config.memory.bytes() * config.target.cores.len() as u64;
     let allowed = if process.may_lock_any() { u64::MAX } else { process.limits("Max locked memory").0 };
     let shown = if allowed == u64::MAX { "any number".to_owned() } else { format_size(allowed) };
     let text = format!("{} are needed, {shown} allowed to {process}", format_size(needed));
