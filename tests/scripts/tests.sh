@@ -15,7 +15,8 @@ AT_ONCE=4
 # Those that take longest begin first.
 FIRST=(ringfab-tests:peers ringfab-tests:replay ringfab-tests:slow ringfab-tests:tcp
     ringfab-tests:waits ringfab-tests:disks)
-# What measures how long something takes, or what of a processor it takes, runs by itself.
+# What measures how long something takes, or what of a processor it takes, runs by itself,
+# a test at a time.
 ALONE=(ringfab-tests:idle ringfab-reactor:waiting ringfab-tests:watchdog)
 
 main() {
@@ -40,7 +41,7 @@ main() {
     done
     wait
     for name in "${ALONE[@]}"; do
-        run_program "$name" &
+        run_program "$name" --test-threads=1 &
         PIDS+=("$!")
         wait
     done
@@ -69,15 +70,16 @@ names_of_the_others() {
     cut -d ' ' -f 1 "$TMP/programs" | grep -vxF "$(printf '%s\n' none "${FIRST[@]}" "${ALONE[@]}")"
 }
 
-# run_program NAME: in its package's folder, as Cargo does it.
+# run_program NAME [OPTION...]: in its package's folder, as Cargo does it.
 run_program() {
     local name program folder running='' started
     read -r name program folder < <(grep "^$1 " "$TMP/programs")
+    shift
     # What did not end in time shows how far it came.
     trap 'kill "$running" 2>/dev/null; tail -v "$TMP/$name.said" >&2; exit 143' TERM
     started=$SECONDS
     cd "$folder"
-    "$program" >"$TMP/$name.said" 2>&1 </dev/null &
+    "$program" "$@" >"$TMP/$name.said" 2>&1 </dev/null &
     running=$!
     if wait "$running"; then touch "$TMP/$name.passed"; fi
     {

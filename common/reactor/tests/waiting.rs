@@ -155,13 +155,16 @@ fn a_reactor_whose_waits_are_long_stops_spinning() {
 
 #[test]
 fn a_reactor_that_has_worked_spins_through_a_long_wait() {
-    let most = Duration::from_millis(4);
+    // The shorter a wait is, the more seldom something else wants the processor meanwhile.
+    let most = Duration::from_micros(200);
+    // Where something did, no spin is tried for so long.
+    let shared_time = Duration::from_millis(60);
     let mut reactor = reactor_with(most);
     let mut sleeps_after = |work| {
-        for _ in 0..100 {
+        for _ in 0..200 {
             // Nothing is left of what was saved before, nor of the usual spin.
-            for _ in 0..20 {
-                let timer = reactor.clock() + most * 2;
+            for wait in [most * 2; 20].into_iter().chain([shared_time]) {
+                let timer = reactor.clock() + wait;
                 reactor.set_timer(timer, token(1));
                 expect(&mut reactor, token(1));
             }
