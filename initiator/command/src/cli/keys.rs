@@ -145,7 +145,7 @@ impl KeyFile {
                 }
                 // As the configuration and the options name it.
                 let path = Path::new(OsStr::from_bytes(name.strip_prefix(b"file:").unwrap_or(name)));
-                let open = || -> io::Result<usize> {
+                let mut open = || -> io::Result<usize> {
                     let file = File::open(path)?;
                     warn_of_mode(path, &file)?;
                     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)
