@@ -1,8 +1,8 @@
 //! I/O queues whose host has yet to prove who it is.
 //!
 //! Such a queue has no identifier: whoever proves first who it is gets that. So a stranger, who may know all that a
-//! Connect has to say, keeps nobody out. It is a candidate if it comes from where the controller's host is. There may be
-//! one for each identifier, and it counts as one of that host's connections. All others count among those without a
+//! Connect has to say, keeps nobody out. It is a candidate if it comes from where the controller's host is. There may
+//! be one for each identifier, and it counts as one of that host's connections. All others count among those without a
 //! Connect.
 
 use std::net::IpAddr;
