@@ -61,7 +61,10 @@ mod tests {
         let [a, b, c] = ["a", "b", "c"].map(|name| key(name, new().expose()));
         let tls = key("tls", "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:");
         let found = |hosts: &[(&str, String)]| -> Vec<String> {
-            let mut text = "[[listener]]\naddress = \"127.0.0.1\"\ntransport = \"tcp\"\n".to_owned();
+            let mut text = "[[listener]]\naddress = \"127.0.0.1\"\ntransport = \"tcp\"\ntls = \"allowed\"\n\
+                [[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\nallow_any_host = true\n\
+                [[subsystem.namespace]]\nnull = \"1MiB\"\n"
+                .to_owned();
             for (name, keys) in hosts {
                 text += &format!("[[host]]\nnqn = \"nqn.{name}\"\n{keys}\n");
             }
