@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fmt};
 
 use nix::libc::O_NONBLOCK;
+use nix::unistd::geteuid;
 
 use crate::dhchap_key::DhchapKey;
 use crate::interchange::KeyError;
@@ -118,11 +119,21 @@ impl fmt::Display for KeySource {
 /// The system's, and why it is no file for a key.
 fn read_key_file(path: &Path) -> io::Result<SecretText> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidData, why));
-    if !fs::metadata(path)?.is_file() {
+    let metadata = fs::metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => denied(&error, None, geteuid().as_raw()),
+        _ => error,
+    })?;
+    if !metadata.is_file() {
         return refused("it is no regular file".to_owned());
     }
     // What has become a FIFO meanwhile is no reason to wait.
-    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path)?;
+    let opened = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path);
+    let file = opened.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            denied(&error, Some((metadata.uid(), metadata.mode() & 0o777)), geteuid().as_raw())
+        }
+        _ => error,
+    })?;
     let mode = file.metadata()?.mode() & 0o777;
     if mode & 0o007 != 0 {
         return refused(format!("everybody may read or change it (mode {mode:04o}): chmod o= it"));
@@ -134,6 +145,20 @@ fn read_key_file(path: &Path) -> io::Result<SecretText> {
         return refused(format!("it is longer than {KEY_FILE_BYTES_MAX} bytes, and no key"));
     }
     Ok(text)
+}
+
+/// Why a process of this user may not read a file with this owner and mode, or none that it may see. Root is denied for
+/// other reasons, and so is the owner of a file with such a mode.
+fn denied(error: &io::Error, file: Option<(u32, u32)>, user: u32) -> io::Error {
+    let why = match file {
+        _ if user == 0 => String::new(),
+        None => format!(": a folder on the way to it is closed to user {user}, as whom this runs"),
+        Some((owner, mode)) if owner != user => format!(
+            ": it is of user {owner} with mode {mode:04o}, and this runs as user {user}: chown {user} it"
+        ),
+        Some(_) => String::new(),
+    };
+    io::Error::new(error.kind(), format!("{error}{why}"))
 }
 
 #[cfg(test)]
@@ -178,6 +203,24 @@ mod tests {
         let refused = source.read_dhchap().unwrap_err();
         assert!(refused.starts_with(&format!("keyring:{name}: ")) && !refused.contains("cnJ"), "{refused}");
         key.invalidate().expect("gone");
+    }
+
+    #[test]
+    fn whose_the_file_is_that_may_not_be_read_is_said_with_what_to_do() {
+        let error = io::Error::from(io::ErrorKind::PermissionDenied);
+        let said = |file, user| {
+            let said = denied(&error, file, user);
+            assert_eq!(said.kind(), io::ErrorKind::PermissionDenied, "others look for what confines them");
+            said.to_string()
+        };
+        let of_root = said(Some((0, 0o600)), 990);
+        assert!(of_root.ends_with("is of user 0 with mode 0600, and this runs as user 990: chown 990 it"));
+        assert!(
+            said(None, 990).ends_with("a folder on the way to it is closed to user 990, as whom this runs")
+        );
+        for (file, user) in [(Some((0, 0o600)), 0), (Some((990, 0o200)), 990), (None, 0)] {
+            assert_eq!(said(file, user), error.to_string());
+        }
     }
 
     #[test]

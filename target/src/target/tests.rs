@@ -6,12 +6,13 @@ mod tls;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ringfab_auth::{Authenticated, Group, Hash};
 use ringfab_reactor::Time;
 use ringfab_spec::sqe::{ConnectCommand, ConnectData, PropertySize};
 use ringfab_spec::{IntoBytes, Nqn, Status, SubmissionEntry, zerocopy};
 
 use super::*;
-use crate::controller::PropertyEffect;
+use crate::controller::{Candidate, PropertyEffect};
 use crate::failure::Failure;
 use ringfab_spec::nqn::DISCOVERY_NQN;
 
@@ -241,6 +242,26 @@ fn io_queues_need_a_ready_controller_a_granted_number_and_a_free_one() {
     assert_eq!(parameter(connect(5)), 42);
     controller.queue_left(&controller.queues()[1]);
     assert!(connect(1).is_ok());
+}
+
+#[test]
+fn queues_that_authenticate_have_a_place_for_each_identifier_where_their_host_is() {
+    let target = target();
+    let controller = enabled(&target, DISK);
+    let (own, elsewhere) = (controller.address(), "198.51.100.9".parse().unwrap());
+    assert!(Candidate::new(&controller, 1, own).is_none(), "the host has proved nothing");
+    let (hash, group) = (Hash::Sha256, Group::Ffdhe2048);
+    controller.state().authenticated =
+        Some(Authenticated { hash, group, controller_too: false, generated_psk: None });
+    let first = Candidate::new(&controller, 1, own).expect("a place");
+    assert!(Candidate::new(&controller, 1, own).is_none(), "one is enough");
+    assert!(Candidate::new(&controller, 2, own).is_some());
+    assert!(Candidate::new(&controller, 3, elsewhere).is_none());
+    // It is no queue: who comes for the same identifier is taken.
+    assert_eq!(controller.io_queues(), 0);
+    assert!(Connect::queue(1, controller.id(), DISK, FRIEND).send(&target).is_ok());
+    drop(first);
+    assert!(Candidate::new(&controller, 1, own).is_some());
 }
 
 #[test]
