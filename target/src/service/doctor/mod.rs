@@ -116,7 +116,7 @@ pub(super) fn examine(file: &Path) -> Looks {
         let trouble = Trouble(format!("{}: {}", finding.what, finding.message), finding.advice.to_owned());
         looks.push("machine", begun.elapsed(), Err(trouble));
     }
-    running::looks(&mut looks, &config);
+    running::looks(&mut looks, &config, file);
     looks
 }
 
