@@ -127,13 +127,22 @@ fn each_mistake_has_its_own_sentence() {
         ("nvme+rdma://a/di%0Ask", "`di\nsk` is not a subsystem: the NQN holds a control character at byte 2"),
         ("nvme+rdma://a/nqn.%zz", "`nqn.%zz` is not percent-encoded text"),
         ("nvme+rdma://a/nqn.%f", "`nqn.%f` is not percent-encoded text"),
-        ("nvme+rdma://a/?speed=9", "there is no option `speed`"),
+        (
+            "nvme+rdma://a/?speed=9",
+            "there is no option `speed`; there are ns, hostnqn, hostid, dhchap_key, dhchap_controller_key, queues, \
+             depth, keepalive, congestion, dscp, usertimeout, tcpkeepalive, provider, crc",
+        ),
+        ("nvme+rdma://a/?nsid=1", "there is no option `nsid`; did you mean ns?"),
+        ("nvme+rdma://a/?ns=1&keep_alive=1", "there is no option `keep_alive`; did you mean keepalive?"),
+        ("nvme+rdma://a/?Depth=1", "there is no option `Depth`; did you mean depth?"),
+        ("nvme+rdma://a/?provder=auto", "there is no option `provder`; did you mean provider?"),
+        ("nvme+tcp://a/?tls-key=file:/k", "there is no option `tls-key`; did you mean tls_key?"),
         ("nvme+rdma://a/?ns=1&ns=2", "option `ns` is given twice"),
         ("nvme+rdma://a/?ns=0", "option ns: `0` is not a namespace identifier"),
         ("nvme+rdma://a/?depth=1025", "option depth: `1025` is not a number from 1 to 1024"),
         ("nvme+rdma://a/?provider=rxe", "option provider: `rxe` is not `auto`, `iwarp` or `verbs`"),
-        ("nvme+tcp://a/?crc=on", "there is no option `crc`"),
-        ("nvme+rdma://a/?ddgst=on", "there is no option `ddgst`"),
+        ("nvme+tcp://a/?crc=on", "there is no option `crc` for nvme+tcp://, only for nvme+rdma://"),
+        ("nvme+rdma://a/?ddgst=on", "there is no option `ddgst` for nvme+rdma://, only for nvme+tcp://"),
         ("nvme+rdma://a/?tls=on", "there is no option `tls`"),
         ("nvme+tcp://a/?tls=yes", "option tls: `yes` is not `on` or `off`"),
         (
@@ -149,6 +158,14 @@ fn each_mistake_has_its_own_sentence() {
     ] {
         let error = parse(text).expect_err(text).to_string();
         assert!(error.starts_with(sentence), "{text}: {error}");
+    }
+    for (scheme, own) in
+        [("nvme+rdma", Transport::Rdma.own_options()), ("nvme+tcp", Transport::Tcp.own_options())]
+    {
+        for name in Url::OPTIONS.iter().chain(own) {
+            let parsed = parse(&format!("{scheme}://a/?{name}=:"));
+            assert!(!matches!(parsed, Err(UrlError::Option { .. })), "{name} is in the list");
+        }
     }
     let long = format!("nvme+rdma://a/{nqn}{}", "x".repeat(223 - nqn.len()));
     assert!(parse(&long).is_ok());
