@@ -54,6 +54,7 @@ use crate::registry;
 use device::Device;
 use disks::file_name;
 use files::Files;
+pub(crate) use files::failed_commands;
 use handshake::Handshake;
 
 /// The options of `ringfab fuse`.

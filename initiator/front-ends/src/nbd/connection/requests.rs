@@ -36,6 +36,7 @@ impl From<Refusal> for Failure {
 
 impl From<IoError> for Failure {
     fn from(error: IoError) -> Self {
+        tracing::error!(%error, "an I/O command has failed");
         Self { errno: errno(error), reason: Reason::Io(error) }
     }
 }
