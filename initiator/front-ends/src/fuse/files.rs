@@ -446,6 +446,11 @@ pub(crate) fn failed_commands() -> u64 {
     FAILED.load(Ordering::Relaxed)
 }
 
+/// Counts anew.
+pub(crate) fn forget_failed_commands() {
+    FAILED.store(0, Ordering::Relaxed);
+}
+
 /// What a program is told when a command fails.
 pub(super) fn errno(error: IoError) -> Errno {
     let told = errno_of(error);

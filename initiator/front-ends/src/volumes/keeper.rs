@@ -185,6 +185,8 @@ impl<'a> Keeper<'a> {
         refuse_second(facts, &self.plan.name)?;
         let file = disk_file(files, namespace.nsid);
         let done = self.step(&namespace, &file, read_only).inspect_err(|_| self.undo(files))?;
+        // mkfs goes another way where the controller refuses something, and has checked its own writes.
+        fuse::forget_failed_commands();
         facts.device = Some(done.device.clone());
         facts.fstype = Some(done.fstype.clone());
         let kept = self.keep_mounted(controller, &file, entry, facts);

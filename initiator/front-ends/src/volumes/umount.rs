@@ -21,9 +21,9 @@ use crate::registry::{self, Found, Kind};
 /// The options of `ringfab umount`.
 #[derive(Args, Debug)]
 pub struct UmountArgs {
-    /// The directory, or the name of a volume
+    /// The directory, wherever the file system is mounted, or the name of a volume
     pub target: PathBuf,
-    /// Take it out of the tree at once, and end the rest when nobody uses it any more
+    /// Take it out of the tree at once, also where it is in use, and end the rest when nobody uses it any more
     #[arg(short, long)]
     pub lazy: bool,
 }
