@@ -249,6 +249,10 @@ fn a_dry_run_says_why_a_reload_would_be_refused() {
     let target = Configurable::start();
     let missing = target.service.path("missing");
     let table = format!("memory = \"4MiB\"\n[[subsystem.namespace]]\npath = {missing:?}\n");
+    // Not among the ports of the configuration.
+    let port = ringfab_tests::free_port();
+    let listener =
+        format!("[[listener]]\naddress = \"127.0.0.1\"\nport = {port}\ntransport = \"tcp\"\n[[subsystem]]");
     for (edit, shown, why) in [
         (
             ("large_buffers = 64", "large_buffers = 65"),
@@ -257,6 +261,7 @@ fn a_dry_run_says_why_a_reload_would_be_refused() {
         ),
         (("memory = \"4MiB\"\n", table.as_str()), "+ namespace 2 of ", "No such file"),
         (("/disk\"", "/other\""), "~ namespace 1 of ", "hosts would take it for the one that they have"),
+        (("[[subsystem]]", listener.as_str()), "+ listener tcp 127.0.0.1:", "the target has confined itself"),
     ] {
         fs::write(target.service.path("other"), vec![0; 1 << 20]).expect("a disk");
         target.write(&[edit]);

@@ -4,6 +4,8 @@
 //! That is checked as a whole, and the disks of namespaces that come are opened. Then the cores are told
 //! (`control/change.rs`).
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -14,6 +16,7 @@ use super::change::{OpenedDisks, apply};
 use super::configured::Configured;
 use super::status::View;
 use crate::config::{Change, Config, ListenerConfig, Source, difference};
+use crate::confinement;
 use crate::core::{AllCores as _, Cores};
 use crate::disk_identity::{DiskIdentity, Sharing};
 use crate::disks::disk_handle::DiskLock;
@@ -77,12 +80,12 @@ impl Applier {
         let mut draft = now.draft();
         self.edit_draft(&mut draft, changes)?;
         let served = draft.check().map_err(|error| error.to_string())?;
-        for (_, namespace) in &Difference::between(&now, &served).opened {
-            let Backing::File { path, .. } = namespace.backing() else { continue };
-            let at = path.clone();
-            let found = worker::within("looking at", path, REQUEST_LIMIT, move || DiskIdentity::of_path(&at));
-            let found = found.map_err(|error| error.to_string())?;
-            found.map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+        let difference = Difference::between(&now, &served);
+        difference.bound.iter().try_for_each(|listener| may_listen(listener.config()))?;
+        for (_, namespace) in &difference.opened {
+            if let Backing::File { path, .. } = namespace.backing() {
+                may_open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+            }
         }
         Ok(())
     }
@@ -263,6 +266,23 @@ fn applicable(changes: &[Change]) -> Result<(), String> {
     let stuck: Vec<_> =
         changes.iter().filter(|change| change.needs_restart()).map(ToString::to_string).collect();
     if stuck.is_empty() { Ok(()) } else { Err(format!("nothing has changed: {}", stuck.join("; "))) }
+}
+
+/// Whether a listener that comes is one that the target may have.
+fn may_listen(config: &ListenerConfig) -> Result<(), String> {
+    let refused = confinement::refused_port(config.port);
+    refused.map_or(Ok(()), |why| Err(format!("cannot listen on {}: {why}", config.place())))
+}
+
+/// Whether a disk that comes is there, and one that the target may have.
+fn may_open(path: &Path) -> Result<(), String> {
+    let at = path.to_owned();
+    let look = move || match confinement::refused_disk(&at) {
+        Some(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
+        None => DiskIdentity::of_path(&at).map(drop),
+    };
+    let found = worker::within("looking at", path, REQUEST_LIMIT, look).map_err(|error| error.to_string())?;
+    found.map_err(|error| error.to_string())
 }
 
 /// Does one change to a draft of what is to be served.

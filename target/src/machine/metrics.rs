@@ -1,43 +1,21 @@
 //! Whether there can be metrics: their address, and the folder of their file.
 
-use std::path::Path;
-use std::time::Duration;
-
-use super::{Finding, listeners};
+use super::{Finding, folder, listeners};
 use crate::config::MetricsConfig;
-use crate::worker;
-
-/// How long a folder may take to be looked at.
-const LOOK_LIMIT: Duration = Duration::from_secs(5);
 
 /// What is in the way of the metrics.
 pub(super) fn findings(config: &MetricsConfig, serving: Option<u32>) -> Vec<Finding> {
     let unbound = config.address.and_then(|address| listeners::unbound(address, serving, false));
     let what = || "metrics.address".to_owned();
     let address = unbound.map(|(message, advice)| Finding { what: what(), message, advice });
-    address.into_iter().chain(config.file.as_deref().and_then(folder)).collect()
-}
-
-/// What is wrong with the folder of the file.
-fn folder(file: &Path) -> Option<Finding> {
-    let folder = file.parent()?.to_owned();
-    let at = folder.clone();
-    let look = move || at.metadata().map(|found| found.is_dir());
-    let message = match worker::within("looking at", &folder, LOOK_LIMIT, look) {
-        Ok(Ok(true)) | Err(_) => return None,
-        Ok(Ok(false)) => format!("{} is no directory", folder.display()),
-        Ok(Err(error)) => format!("{}: {error}", folder.display()),
-    };
-    Some(Finding {
-        what: "metrics.file".to_owned(),
-        message,
-        advice: "make the directory, or name another file",
-    })
+    let file = config.file.as_deref().and_then(|file| folder::finding("metrics.file", file));
+    address.into_iter().chain(file).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::time::Duration;
 
     use super::*;
 

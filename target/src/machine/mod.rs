@@ -6,6 +6,7 @@
 
 mod clear_text;
 mod disks;
+mod folder;
 mod keyless;
 mod listeners;
 mod metrics;
@@ -17,7 +18,7 @@ use std::path::Path;
 
 use ringfab_process::confine::{self, State};
 
-use crate::config::{Config, HostConfig, KeySource};
+use crate::config::{CONTROL_SOCKET, Config, HostConfig, KeySource};
 
 /// Something that will not work, or not as meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,9 +45,12 @@ pub(crate) fn findings(config: &Config, serving: Option<u32>) -> Vec<Finding> {
         let namespaces = subsystem.namespaces.iter();
         namespaces.flat_map(move |namespace| disks::findings(&subsystem.nqn, namespace, serving))
     });
+    // The service manager makes the folder of the usual socket when it starts the target.
+    let named = config.control.iter().filter(|one| one.enabled && one.socket != Path::new(CONTROL_SOCKET));
+    let control = named.filter_map(|one| folder::finding("control.socket", &one.socket));
     let metrics = config.metrics.iter().flat_map(|metrics| metrics::findings(metrics, serving));
     let keys = clear_text::findings(config).into_iter().chain(keyless::findings(config));
-    listeners.chain(metrics).chain(keys).chain(disks).collect()
+    listeners.chain(control).chain(metrics).chain(keys).chain(disks).collect()
 }
 
 /// The parts of the confinement that are off, or that this kernel does not have.

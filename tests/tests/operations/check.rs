@@ -40,13 +40,14 @@ fn what_the_machine_lacks_is_a_warning_and_no_mistake() {
             std::process::id()
         ),
         "listener rdma 192.0.2.77:4420: this machine has no such address".to_owned(),
+        "control.socket: /nonexistent: No such file".to_owned(),
         "namespace 1 of nqn.2026-11.org.ringfab:a: /nonexistent/disk does not exist".to_owned(),
         "it is a directory".to_owned(),
         "has 4097 bytes, of which the last 1 are not used".to_owned(),
     ] {
         assert!(said.contains(&warning), "{warning} in {said}");
     }
-    assert_eq!(said.lines().count(), 5, "{said}");
+    assert_eq!(said.lines().count(), 6, "{said}");
     let resolved = String::from_utf8(output.stdout).expect("text");
     assert!(
         resolved.contains("memory = \"1000000000\"") || resolved.contains("memory = 1000000000"),
