@@ -403,6 +403,7 @@ mod tests {
     #[test]
     fn an_option_of_a_command_is_under_no_heading_of_the_options_that_all_share() {
         use clap::{Args as _, CommandFactory as _};
+        use ringfab_front_ends::options::Tuning;
         let shared = Tuning::augment_args(clap::Command::new("shared"));
         let shared: Vec<&str> = shared.get_arguments().filter_map(clap::Arg::get_long).collect();
         for command in Cli::command().get_subcommands() {

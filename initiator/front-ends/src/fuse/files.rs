@@ -457,7 +457,10 @@ pub(super) fn errno(error: IoError) -> Errno {
     // What the controller does not have is asked for once, and done in another way.
     if told != Errno::EOPNOTSUPP {
         FAILED.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(%error, "an I/O command has failed");
+        // What is given up at the end is said once, by whoever ends it.
+        if !matches!(error, IoError::Cancelled) {
+            tracing::error!(%error, "an I/O command has failed");
+        }
     }
     told
 }
