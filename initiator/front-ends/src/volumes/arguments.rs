@@ -26,6 +26,29 @@ const FOR_OTHERS: [&str; 12] = [
     "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "group", "owner", "rw",
     "loop",
 ];
+/// What mount(8) takes for every file system, and so is no misspelt option of ours.
+const OF_EVERY_FILE_SYSTEM: [&str; 20] = [
+    "async",
+    "atime",
+    "dev",
+    "diratime",
+    "dirsync",
+    "exec",
+    "lazytime",
+    "noatime",
+    "nodev",
+    "nodiratime",
+    "noexec",
+    "nolazytime",
+    "norelatime",
+    "nostrictatime",
+    "nosuid",
+    "relatime",
+    "strictatime",
+    "suid",
+    "sync",
+    "silent",
+];
 /// Options of the command that make no sense among mount options.
 const NOT_AMONG: [&str; 9] =
     ["options", "help", "version", "keeper", "helper", "fake", "volume", "foreground", "force"];
@@ -198,6 +221,9 @@ struct Known {
 
 /// The option of `ringfab mount` that a mount option may be meant for. None where it is one, or something else.
 pub(super) fn meant_option(option: &str) -> Option<String> {
+    if OF_EVERY_FILE_SYSTEM.contains(&option) {
+        return None;
+    }
     let known = Known::new();
     let names: Vec<String> =
         known.with_value.iter().chain(&known.flags).map(|name| name.replace('-', "_")).collect();
