@@ -82,6 +82,7 @@ scripts: ## The shell scripts (needs shellcheck)
 
 .PHONY: workspace-tests
 workspace-tests: ## Every test of every crate
+	cargo build --locked --workspace --bins --tests --example rdma_reach
 	timeout --foreground $(MINUTES_MAX)m tests/scripts/tests.sh
 
 # The packages and kinds of targets of tests.sh, here and below: with others, Cargo would choose other features for what

@@ -29,8 +29,9 @@ pub struct Credentials {
 /// A host with an admin queue and an I/O queue, both authenticated.
 #[derive(Debug)]
 pub struct Member {
-    _admin: Wire,
+    admin: Wire,
     io: Wire,
+    controller: u16,
 }
 
 /// A connection, on which a queue is connected.
@@ -76,16 +77,20 @@ impl Member {
         credentials: &Credentials,
         patience: Duration,
     ) -> io::Result<Self> {
-        let (mut admin, connected) = Wire::connect(from, address, (0, 0xffff), &credentials.name, patience)?;
-        admin.authenticate(credentials)?;
-        admin.command(SubmissionEntry::property_set(0, 0x14, PropertySize::Four, 0x0046_0001))?;
-        while admin.command(SubmissionEntry::property_get(0, 0x1c, PropertySize::Four))?.result() & 1 == 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let controller = connected.connect_cntlid();
+        let (admin, controller) = Wire::attach_admin(from, address, credentials, patience)?;
         let (mut io, _) = Wire::connect(from, address, (1, controller), &credentials.name, patience)?;
         io.authenticate(credentials)?;
-        Ok(Self { _admin: admin, io })
+        Ok(Self { admin, io, controller })
+    }
+
+    /// The identifier of its controller.
+    pub fn controller(&self) -> u16 {
+        self.controller
+    }
+
+    /// Its admin queue.
+    pub fn admin(&mut self) -> &mut Wire {
+        &mut self.admin
     }
 
     /// Reads the first blocks of the first namespace.
@@ -93,7 +98,7 @@ impl Member {
     /// # Errors
     /// What did not come or was refused.
     pub fn read(&mut self) -> io::Result<Vec<u8>> {
-        self.io.fetch(SubmissionEntry::read(0, 1, 0, 8), 4096)
+        self.io.read()
     }
 }
 
@@ -118,6 +123,33 @@ impl Wire {
         this.stream.write_all(&connect_as(Digests::default(), (queue, 128, controller), NQN, name))?;
         let completion = this.completion()?;
         Ok((this, completion))
+    }
+
+    /// The admin queue of a controller that it has enabled, authenticated, and the identifier of that controller.
+    ///
+    /// # Errors
+    /// What did not come or was refused.
+    pub fn attach_admin(
+        from: IpAddr,
+        address: SocketAddr,
+        credentials: &Credentials,
+        patience: Duration,
+    ) -> io::Result<(Self, u16)> {
+        let (mut admin, connected) = Self::connect(from, address, (0, 0xffff), &credentials.name, patience)?;
+        admin.authenticate(credentials)?;
+        admin.command(SubmissionEntry::property_set(0, 0x14, PropertySize::Four, 0x0046_0001))?;
+        while admin.command(SubmissionEntry::property_get(0, 0x1c, PropertySize::Four))?.result() & 1 == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok((admin, connected.connect_cntlid()))
+    }
+
+    /// Reads the first blocks of the first namespace.
+    ///
+    /// # Errors
+    /// What did not come or was refused.
+    pub fn read(&mut self) -> io::Result<Vec<u8>> {
+        self.fetch(SubmissionEntry::read(0, 1, 0, 8), 4096)
     }
 
     /// Says who it is.
@@ -228,14 +260,22 @@ impl Wire {
         self.begin_fetch(entry, BUFFER)
     }
 
-    fn command(&mut self, entry: SubmissionEntry) -> io::Result<CompletionEntry> {
+    /// A command without data.
+    ///
+    /// # Errors
+    /// What did not come or was refused.
+    pub fn command(&mut self, entry: SubmissionEntry) -> io::Result<CompletionEntry> {
         let mut entry = entry.with_sgl(SglDescriptor::transport(0));
         entry.cid.set(self.next());
         self.stream.write_all(&capsule(Digests::default(), entry, &[]))?;
         self.completion()
     }
 
-    fn fetch(&mut self, mut entry: SubmissionEntry, length: u32) -> io::Result<Vec<u8>> {
+    /// A command that brings data.
+    ///
+    /// # Errors
+    /// What did not come or was refused.
+    pub fn fetch(&mut self, mut entry: SubmissionEntry, length: u32) -> io::Result<Vec<u8>> {
         entry.cid.set(self.next());
         self.fetch_as(entry, length)
     }

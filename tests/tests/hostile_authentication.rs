@@ -145,6 +145,89 @@ fn those_who_wait_for_a_computation_keep_nobody_out() {
     wait_until("nobody is left", || core().queues == 0);
 }
 
+/// A stranger who knows all that a Connect has to say has connections for every I/O queue of the host's controller, at
+/// an address of its own and at that of the host.
+#[test]
+fn who_has_not_proved_who_it_is_has_no_queue_of_the_hosts_controller() {
+    let guarded = Guarded::start("");
+    let address = guarded.target.address();
+    let credentials = guarded.credentials(Hash::Sha256, Group::Ffdhe2048);
+    let (mut admin, controller) =
+        Wire::attach_admin(LOCALHOST, address, &credentials, PATIENCE).expect("the host with the key");
+    let connect = |from: IpAddr, queue| Wire::connect(from, address, (queue, controller), HOST, PATIENCE);
+    let elsewhere = IpAddr::from([127, 0, 0, 2]);
+    let strangers = || {
+        let queues = (1..=8).flat_map(|queue| [(elsewhere, queue), (LOCALHOST, queue), (LOCALHOST, queue)]);
+        queues.map(|(from, queue)| connect(from, queue).expect("connected").0).collect::<Vec<Wire>>()
+    };
+    let mut before = strangers();
+    let mut io: Vec<Wire> = (1..=8)
+        .map(|queue| {
+            let (mut wire, completion) = connect(LOCALHOST, queue).expect("nobody has the identifier");
+            assert_ne!(completion.dw0.get() >> 16, 0, "it is asked to authenticate");
+            wire.authenticate(&credentials).expect("it has the key");
+            wire
+        })
+        .collect();
+    // What strangers are refused is in no log of the host's controller.
+    for stranger in &mut before {
+        assert_eq!(
+            stranger.status_of(SubmissionEntry::read(0, 1, 0, 8)).expect("an answer"),
+            Status::AUTHENTICATION_REQUIRED.with_dnr()
+        );
+    }
+    assert_eq!(errors(&mut admin), 0, "an entry of the Error Information log");
+    // From now on the identifiers are in use, and are that also when the strangers have gone.
+    let in_use = |queue| {
+        let refused = connect(LOCALHOST, queue).expect_err("the identifier is in use").to_string();
+        assert_eq!(refused, Status::COMMAND_SEQUENCE_ERROR.with_dnr().to_string());
+    };
+    in_use(1);
+    drop(before);
+    let queues = || guarded.target.usage().iter().map(|core| core.queues).sum::<usize>();
+    wait_until("the strangers are gone", || queues() == 1 + io.len());
+    (1..=8).for_each(in_use);
+    for wire in &mut io {
+        assert_eq!(wire.read().expect("data").len(), 4096);
+    }
+    drop((admin, io));
+    guarded.is_well();
+}
+
+/// Two connections of the host itself, which has lost sight of one: who proves first who it is has the queue.
+#[test]
+fn of_two_connections_for_a_queue_the_first_that_authenticates_has_it() {
+    let guarded = Guarded::start("");
+    let address = guarded.target.address();
+    let credentials = guarded.credentials(Hash::Sha256, Group::Ffdhe2048);
+    let (admin, controller) =
+        Wire::attach_admin(LOCALHOST, address, &credentials, PATIENCE).expect("the host with the key");
+    let connect = || Wire::connect(LOCALHOST, address, (1, controller), HOST, PATIENCE).expect("connected").0;
+    let (mut slow, mut quick) = (connect(), connect());
+    quick.authenticate(&credentials).expect("it has the key");
+    let late = slow.authenticate(&credentials).expect_err("the queue is another's").to_string();
+    assert_eq!(late, Status::COMMAND_SEQUENCE_ERROR.with_dnr().to_string());
+    assert!(slow.ends());
+    assert_eq!(quick.read().expect("data").len(), 4096);
+    drop(quick);
+    let queues = || guarded.target.usage().iter().map(|core| core.queues).sum::<usize>();
+    wait_until("only the admin queue is there", || queues() == 1);
+    let mut again = connect();
+    again.authenticate(&credentials).expect("the identifier is free again");
+    assert_eq!(again.read().expect("data").len(), 4096);
+    drop((admin, again));
+    guarded.is_well();
+}
+
+/// How many entries the first 16 of the Error Information log have.
+fn errors(admin: &mut Wire) -> usize {
+    const ENTRY: usize = 64;
+    let bytes = 16 * ENTRY as u32;
+    let log =
+        admin.fetch(SubmissionEntry::get_log_page(0, 1, 0xffff_ffff, 0, bytes, false), bytes).expect("a log");
+    log.chunks(ENTRY).filter(|entry| entry[..8] != [0; 8]).count()
+}
+
 #[test]
 fn what_was_said_before_is_of_no_use_to_anybody() {
     let guarded = Guarded::start("dhchap_groups = [\"ffdhe2048\", \"null\"]\n");

@@ -1,6 +1,7 @@
 //! `ringfab keys`, and nvme-cli, which takes our keys and whose keys we take.
 
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -138,4 +139,50 @@ fn what_is_wrong_is_said_without_the_key() {
     assert!(told.contains("the host: the NQN is empty"), "{told}");
     let told = complaint(&["check", "/nonexistent"], "", 1);
     assert!(told.contains("read /nonexistent"), "{told}");
+    // Somebody gives the key itself, and does not read it in what is kept of the standard error.
+    for key in [TLS_KEY, said(&["generate"], "").trim_end()] {
+        let told = complaint(&["check", key], "", 2);
+        assert!(told.contains("give it on the standard input") && !told.contains(&key[16..]), "{told}");
+    }
+}
+
+#[test]
+fn a_key_that_neither_end_takes_from_its_file_is_said_to_be_readable_for_everybody() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), format!("{TLS_KEY}\n")).expect("it is written");
+    for (mode, is_warned_of) in [(0o600, false), (0o644, true)] {
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).expect("a mode");
+        let output = keys(&["check", &format!("file:{}", file.path().display())], "");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            output.status.success()
+                && String::from_utf8_lossy(&output.stdout).contains("a valid key for TLS")
+        );
+        assert_eq!(told.contains("(mode 0644)") && told.contains("chmod o= "), is_warned_of, "{told}");
+    }
+}
+
+/// In a folder whose name a shell has to be given in quotes.
+#[test]
+fn a_pair_is_written_whole_or_not_at_all_and_its_lines_can_be_used_as_they_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = folder.path().join("host 1's");
+    let place = keys.to_str().expect("a name");
+    let pair = ["pair", "--host", HOST, "--subsystem", SUBSYSTEM, "--tls", "--directory", place];
+    std::fs::create_dir(&keys).expect("a folder");
+    std::fs::write(keys.join("tls"), "there").expect("an older key");
+    let told = complaint(&pair, "", 1);
+    assert!(told.contains("/tls is there already") && told.contains("remove its old keys"), "{told}");
+    assert_eq!(std::fs::read_dir(&keys).expect("a folder").count(), 1, "nothing was written");
+    std::fs::remove_file(keys.join("tls")).expect("it was there");
+    let lines = said(&pair, "");
+    let command = lines.split_once("ringfab list").expect("a command for the host").1;
+    let command = command.split_once("\n\n").expect("it ends").0;
+    let said =
+        Command::new("sh").args(["-c", &format!("printf '%s\\n' {command}")]).output().expect("a shell");
+    let words = String::from_utf8(said.stdout).expect("text");
+    for name in ["dhchap-key=file:", "dhchap-controller-key=file:", "tls-key=file:"] {
+        let found = words.lines().find_map(|word| word.strip_prefix("--")?.strip_prefix(name));
+        assert!(Path::new(found.expect("an option")).is_file(), "{words}");
+    }
 }

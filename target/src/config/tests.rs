@@ -168,6 +168,24 @@ fn a_host_has_a_key_for_tls_in_a_file() {
 }
 
 #[test]
+fn an_unknown_hash_or_group_is_one_mistake_and_so_is_none_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    std::fs::write(&path, "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:").unwrap();
+    std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let host = format!("[[host]]\nnqn = \"nqn.h\"\ndhchap_key = \"file:{}\"\n", path.display());
+    for (line, key, message) in [
+        ("dhchap_hashes = [\"sha1\"]", "host[0].dhchap_hashes[0]", "must be one of sha256, sha384, sha512"),
+        ("dhchap_groups = [\"modp2048\"]", "host[0].dhchap_groups[0]", "must be one of null, ffdhe2048"),
+        ("dhchap_hashes = []", "host[0].dhchap_hashes", "is empty, so that no host could connect"),
+    ] {
+        let error = mistake(&format!("{MINIMAL}{host}{line}\n"));
+        assert_eq!(error.key, key);
+        assert!(error.message.contains(message), "{}", error.message);
+    }
+}
+
+#[test]
 fn an_unknown_key_is_told_with_each_known_one_once() {
     let listener = "[[listener]]\naddress = \"::1\"\ntransport = \"tcp\"\ncolour = \"red\"\n";
     let message = mistake(&format!("{MINIMAL}\n{listener}")).to_string();

@@ -21,9 +21,12 @@ pub(super) fn masked(text: &str) -> String {
     };
     while let Some(start) = next(at) {
         masked.push_str(&text[at..start]);
-        masked.push_str(MASK);
         let is_of_key = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=:".contains(byte);
         at = start + text.as_bytes()[start..].iter().take_while(|byte| is_of_key(byte)).count();
+        // Messages say how a key begins.
+        if at > start {
+            masked.push_str(MASK);
+        }
     }
     masked + &text[at..]
 }
@@ -67,6 +70,7 @@ mod tests {
     fn a_key_is_hidden_wherever_it_stands() {
         for (text, expected) in [
             ("nothing", "nothing".to_owned()),
+            ("must begin with \"DHHC-1:\"", "must begin with \"DHHC-1:\"".to_owned()),
             (KEY, "DHHC-1:(hidden)".to_owned()),
             (&format!("a \"{KEY}\", and {KEY} é"), "a \"DHHC-1:(hidden)\", and DHHC-1:(hidden) é".to_owned()),
             (&KEY.to_ascii_lowercase(), "dhhc-1:(hidden)".to_owned()),

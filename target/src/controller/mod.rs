@@ -3,6 +3,7 @@
 //! Its control state is behind one lock, which the admin queue's core takes for each admin command and nobody holds
 //! for long. I/O reads only the atomics; the cores have tables of their own of the namespaces.
 
+mod candidate;
 mod errors;
 mod events;
 pub(crate) mod features;
@@ -25,6 +26,7 @@ use ringfab_spec::sqe::PropertySize;
 pub use errors::ErrorRecord;
 pub use registers::PropertyEffect;
 
+pub(crate) use candidate::Candidate;
 pub(crate) use errors::{ENTRIES_MAX_Z as ERROR_ENTRIES_MAX_Z, ErrorLog};
 pub(crate) use events::{
     Event, Events, REQUESTS_MAX_Z as EVENT_REQUESTS_MAX_Z, supported as supported_events,
@@ -81,6 +83,8 @@ pub(crate) struct State {
     /// Until when a controller that was enabled waits for what its host has left behind.
     held_until: Time,
     queues: BTreeMap<u16, Arc<QueueRecord>>,
+    /// The identifiers that a [`Candidate`] has.
+    candidates: BTreeSet<u16>,
     io_queues_joined: u32,
     /// Whether the log says already why it ends, so that its connections need not.
     pub(crate) end_is_told: bool,
@@ -118,6 +122,7 @@ impl Controller {
             held_until: now,
             changed_namespaces: BTreeSet::new(),
             queues: BTreeMap::new(),
+            candidates: BTreeSet::new(),
             io_queues_joined: 0,
             end_is_told: false,
             stall_is_told: false,
@@ -299,10 +304,14 @@ impl Controller {
         self.wake_if(deliverable);
     }
 
-    /// A queue has left the controller; its identifier is free again. Disks may still work for it: the subsystem counts
-    /// it until [`Subsystem::queue_ended`]. The admin queue is ended by [`Controller::admin_ended`].
-    pub fn queue_left(&self, queue_id: u16) {
-        self.state().queues.remove(&queue_id);
+    /// A queue has left the controller; its identifier is free again, unless another queue has it. Disks may still work
+    /// for it: the subsystem counts it until [`Subsystem::queue_ended`]. The admin queue is ended by
+    /// [`Controller::admin_ended`].
+    pub fn queue_left(&self, queue: &Arc<QueueRecord>) {
+        let mut state = self.state();
+        if state.queues.get(&queue.id()).is_some_and(|known| Arc::ptr_eq(known, queue)) {
+            state.queues.remove(&queue.id());
+        }
     }
 
     /// The admin queue has ended: the controller takes no further queue. Its I/O queues are still to be ended by their
@@ -310,7 +319,7 @@ impl Controller {
     pub(crate) fn admin_ended(&self) {
         self.io_access.end();
         self.set_wake(None);
-        self.queue_left(0);
+        self.state().queues.remove(&0);
     }
 
     /// The queues that are connected now, by identifier; the admin queue is the first.
@@ -341,21 +350,11 @@ impl Controller {
         self.write_cache.store(enabled, Ordering::Relaxed);
     }
 
-    /// Takes a queue that connects, unless its identifier is in use.
+    /// Takes a queue that connects, or whose host has proved who it is, unless its identifier is in use.
     pub(crate) fn attach(&self, queue: &Arc<QueueRecord>) -> Result<(), Failure> {
         let mut state = self.state();
-        if queue.id() != 0 {
-            // Under the lock, so that a reset cannot come between this look and the insertion.
-            if !state.registers.io_allowed() {
-                return Err(NOT_READY);
-            }
-            if queue.id() > state.features.io_queues() {
-                return Err(Failure::invalid_connect_command(connect_field::QID));
-            }
-        }
-        if state.queues.contains_key(&queue.id()) {
-            return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
-        }
+        // Under the lock, so that a reset cannot come between this look and the insertion.
+        state.check_free(queue.id())?;
         state.queues.insert(queue.id(), Arc::clone(queue));
         state.io_queues_joined += u32::from(queue.id() != 0);
         self.subsystem.queue_connected(Arc::clone(queue), &self.host.nqn, self.created);
@@ -393,6 +392,22 @@ impl Controller {
 }
 
 impl State {
+    /// Whether the controller would take a queue with this identifier now.
+    pub(crate) fn check_free(&self, queue_id: u16) -> Result<(), Failure> {
+        if queue_id != 0 {
+            if !self.registers.io_allowed() {
+                return Err(NOT_READY);
+            }
+            if queue_id > self.features.io_queues() {
+                return Err(Failure::invalid_connect_command(connect_field::QID));
+            }
+        }
+        if self.queues.contains_key(&queue_id) {
+            return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
+        }
+        Ok(())
+    }
+
     /// Whether I/O queues are connected.
     pub(crate) fn has_io_queues(&self) -> bool {
         self.queues.keys().any(|id| *id != 0)

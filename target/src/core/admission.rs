@@ -17,6 +17,7 @@ use ringfab_reactor::{Time, Token};
 
 use super::{Core, EVICTION_KIND, owner};
 use crate::controller::Controller;
+use crate::queue::Queue;
 use crate::resources::HostId;
 
 /// The most queues without a Connect on a core before some give way, and at all: many may come in one turn, each with
@@ -141,6 +142,11 @@ impl Core {
             self.evict(number, "its address has most connections, and there is no room for another one");
             return Ok(());
         }
+        // One that has yet to authenticate must not bring down the controller that it has named.
+        if let Some(number) = a_candidate(&self.queues, host) {
+            self.evict(number, "its address has most connections, and there is no room for another one");
+            return Ok(());
+        }
         let controller = self.least_missed(host).ok_or(FULL)?;
         self.resources
             .evict(&controller, "its address has most connections, and there is no room for another one");
@@ -177,4 +183,13 @@ impl Core {
             queue.evict(&mut self.resources, "its controller gives way to another one");
         }
     }
+}
+
+/// A queue from an address whose host has yet to be let in.
+fn a_candidate(queues: &[Option<Box<Queue>>], address: HostId) -> Option<usize> {
+    let is_one = |queue: &Queue| {
+        let owner = queue.owner();
+        owner.address == address && owner.host == address && queue.is_open()
+    };
+    queues.iter().position(|queue| queue.as_deref().is_some_and(is_one))
 }

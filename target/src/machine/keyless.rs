@@ -35,7 +35,7 @@ fn subsystem(config: &Config, subsystem: &SubsystemConfig) -> Option<Finding> {
     (!config.hosts.iter().filter(may_use_it).any(is_able)).then(|| Finding {
         what: format!("subsystem {}", subsystem.nqn),
         message: format!("it requires {demanded}, and none of its hosts has the keys for that in a [[host]]"),
-        advice: "give hosts their keys: `ringfab keys pair` makes both ends' lines",
+        advice: "give hosts their keys: `ringfab keys pair --tls` makes both ends' lines, for authentication, too",
     })
 }
 

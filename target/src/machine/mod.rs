@@ -1,5 +1,5 @@
 //! What this machine has of what a configuration asks for: addresses, ports, RDMA devices, folders, disks; and where
-//! hosts with a key for TLS may do without, or nobody has the keys that are asked for.
+//! hosts with a key for TLS may do without, nobody has the keys that are asked for, or several have the same one.
 //!
 //! Nothing is changed and no disk is opened. A path that hangs is waited for within a limit. What cannot be found out
 //! is not reported: these are warnings for people, and the start has the last word.
@@ -12,6 +12,7 @@ mod listeners;
 mod metrics;
 mod port;
 mod process;
+mod shared_keys;
 
 use std::fmt;
 use std::path::Path;
@@ -50,6 +51,7 @@ pub(crate) fn findings(config: &Config, serving: Option<u32>) -> Vec<Finding> {
     let control = named.filter_map(|one| folder::finding("control.socket", &one.socket));
     let metrics = config.metrics.iter().flat_map(|metrics| metrics::findings(metrics, serving));
     let keys = clear_text::findings(config).into_iter().chain(keyless::findings(config));
+    let keys = keys.chain(shared_keys::findings(config));
     listeners.chain(control).chain(metrics).chain(keys).chain(disks).collect()
 }
 

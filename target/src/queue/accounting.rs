@@ -79,7 +79,7 @@ impl Attachment {
         })
     }
 
-    /// Counts a command that is about to be answered, and records its failure in the controller.
+    /// Counts a command that is about to be answered.
     pub(super) fn note_outcome(&self, resources: &Resources, queue_id: u16, request: &Request) {
         if queue_id != 0 {
             self.record.note_traffic();
@@ -88,18 +88,20 @@ impl Attachment {
                 count(namespace, &request.action);
             }
         }
-        if request.has_failed() {
-            if queue_id != 0 {
-                self.record.io().note_failed();
-                self.note_failed(resources, request);
-            }
-            let now = resources.reactor.now();
-            self.record_error(now, queue_id, &request.command, (request.status, request.location));
+    }
+
+    /// Counts a command that has failed, and records that in the controller.
+    #[cold]
+    pub(super) fn note_failure(&self, resources: &Resources, queue_id: u16, request: &Request) {
+        if queue_id != 0 {
+            self.record.io().note_failed();
+            self.note_failed(resources, request);
         }
+        let now = resources.reactor.now();
+        self.record_error(now, queue_id, &request.command, (request.status, request.location));
     }
 
     /// Counts an I/O command that has failed where its namespace is counted.
-    #[cold]
     fn note_failed(&self, resources: &Resources, request: &Request) {
         match resources.io_of(&request.action) {
             Some(namespace) => namespace.note_failed(),

@@ -20,7 +20,7 @@ use super::commands::Commands;
 use super::connection::{Connection, Phase};
 use super::log;
 use super::request::Request;
-use crate::controller::Controller;
+use crate::controller::{Candidate, Controller};
 use crate::failure::Failure;
 use crate::model::AuthenticationTerms;
 use crate::nvm::{Action, DataBytes, Transfer};
@@ -59,12 +59,15 @@ pub(super) struct Authentication {
 }
 
 /// How much the host of a queue has proved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum Proof {
     /// Nothing.
     None,
-    /// It knows a controller whose host has proved who it is. The queue counts as one of that controller's.
-    KnowsController,
+    /// It is where the host of its controller is, which has proved who it is. The queue counts as one of that host's.
+    KnowsController {
+        /// Its place among them.
+        _place: Candidate,
+    },
     /// Who it is.
     Given,
 }
@@ -106,7 +109,12 @@ impl Authentication {
 
     /// Whether the host may use the queue. One that is only there to make a key for TLS, it leaves.
     fn is_over(&self) -> bool {
-        self.proof == Proof::Given && !self.terms.only_makes_key()
+        self.is_proved() && !self.terms.only_makes_key()
+    }
+
+    /// Whether the host has proved who it is.
+    pub(super) fn is_proved(&self) -> bool {
+        matches!(self.proof, Proof::Given)
     }
 }
 
@@ -138,28 +146,28 @@ impl Connection {
         self.authentication = Some(Box::new(Authentication::new(terms, since, proof)));
     }
 
-    /// The host has to authenticate. An I/O queue of a controller whose host has done so counts as one of that host.
+    /// The host has to authenticate. An I/O queue of a controller whose host has done so may count as one of that host.
     pub(super) fn ask_to_authenticate(
         &mut self,
         resources: &mut Resources,
         terms: AuthenticationTerms,
-        controller: &Controller,
+        controller: &Arc<Controller>,
     ) {
-        let knows_controller =
-            self.id != 0 && !terms.only_makes_key() && controller.state().authenticated.is_some();
-        if knows_controller {
+        let is_io = self.id != 0 && !terms.only_makes_key();
+        let candidate = is_io.then(|| Candidate::new(controller, self.id, self.peer.ip())).flatten();
+        if candidate.is_some() {
             resources.hosts.opened(self.address);
         }
-        let proof = if knows_controller { Proof::KnowsController } else { Proof::None };
+        let proof = candidate.map_or(Proof::None, |_place| Proof::KnowsController { _place });
         self.authenticate(resources, terms, proof);
     }
 
     /// Whether it counts among those without a Connect: it has none, or its host could be anybody, or is only here to
     /// make a key for TLS.
     pub(super) fn is_opening(&self) -> bool {
-        let opening = |one: &Authentication| match one.proof {
+        let opening = |one: &Authentication| match &one.proof {
             Proof::None => true,
-            Proof::KnowsController => false,
+            Proof::KnowsController { .. } => false,
             Proof::Given => one.terms.only_makes_key(),
         };
         self.attached.is_none() || self.authentication.as_deref().is_some_and(opening)
@@ -201,7 +209,7 @@ impl Connection {
         if !negotiates {
             self.compute_deferred(resources, request.id().queue)?;
         }
-        Ok(self.settle_authentication(resources))
+        self.settle_authentication(resources)
     }
 
     /// The host asks for a message.
@@ -227,7 +235,7 @@ impl Connection {
             Received::Message(message) => {
                 request.pieces.fill(&message);
                 authentication.asked = resources.reactor.now();
-                Ok(self.settle_authentication(resources))
+                self.settle_authentication(resources)
             }
         }
     }
@@ -265,9 +273,10 @@ impl Connection {
     }
 
     /// Sees whether a transaction has come to its end. The first that succeeds lets the host in.
-    fn settle_authentication(&mut self, resources: &mut Resources) -> Executed {
+    fn settle_authentication(&mut self, resources: &mut Resources) -> Result<Executed, Failure> {
+        join_once_proved(self)?;
         let (Some(authentication), Some(attached)) = (&mut self.authentication, &self.attached) else {
-            return Executed::Done(0);
+            return Ok(Executed::Done(0));
         };
         match authentication.transaction.outcome() {
             None => {}
@@ -276,7 +285,7 @@ impl Connection {
                 let now = resources.reactor.now();
                 let channel = attached.controller.host().tls.as_deref();
                 let psk = resources.target.keep_psk(names, authenticated, channel, now);
-                let again = authentication.proof == Proof::Given;
+                let again = authentication.is_proved();
                 let lets_in = !again && !authentication.terms.only_makes_key();
                 if again {
                     log::authenticated_again(&attached.controller, self.id);
@@ -300,7 +309,7 @@ impl Connection {
                 if let Some(authentication) = &mut self.authentication {
                     authentication.proof = Proof::Given;
                 }
-                return if lets_in { Executed::LetIn(0) } else { Executed::Done(0) };
+                return Ok(if lets_in { Executed::LetIn(0) } else { Executed::Done(0) });
             }
             Some(Err(refusal)) => {
                 log::not_authenticated(&attached.controller, (self.peer, self.id), &refusal);
@@ -308,8 +317,28 @@ impl Connection {
                 self.phase = Phase::Ending;
             }
         }
-        Executed::Done(0)
+        Ok(Executed::Done(0))
     }
+}
+
+/// An I/O queue has its identifier from when its host has proved who it is, unless another one has it by then.
+fn join_once_proved(connection: &mut Connection) -> Result<(), Failure> {
+    let (Some(authentication), Some(attached)) = (&connection.authentication, &connection.attached) else {
+        return Ok(());
+    };
+    let proves = matches!(authentication.transaction.outcome(), Some(Ok(_)));
+    if connection.id == 0 || authentication.is_proved() || !proves {
+        return Ok(());
+    }
+    // One that is about to end takes no identifier: who comes next would find it in use.
+    if !connection.is_open() {
+        return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
+    }
+    attached.controller.attach(&attached.record).inspect_err(|_| {
+        log::is_too_late(&attached.controller, (connection.peer, connection.id));
+        // It ends once the host has been told.
+        connection.phase = Phase::Ending;
+    })
 }
 
 /// A host that has no key says something about one.

@@ -447,6 +447,10 @@ impl Commands {
         }
         if let Some(attached) = &connection.attached {
             attached.note_outcome(resources, connection.id, request);
+            // Until then it is somebody else's controller, perhaps.
+            if request.has_failed() && connection.has_joined() {
+                attached.note_failure(resources, connection.id, request);
+            }
         }
         partner.filter(|_| request.has_failed()).map(PairEvent::PartnerFailed)
     }

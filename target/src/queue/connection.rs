@@ -64,6 +64,12 @@ impl Connection {
         self.controller().ok_or(Failure::new(Status::COMMAND_SEQUENCE_ERROR))
     }
 
+    /// Whether its controller has taken it. An I/O queue is taken once its host has proved who it is.
+    pub(super) fn has_joined(&self) -> bool {
+        self.attached.is_some()
+            && (self.id == 0 || self.authentication.as_deref().is_none_or(Authentication::is_proved))
+    }
+
     /// Whether it takes commands.
     #[inline(always)]
     pub(super) fn is_open(&self) -> bool {
@@ -175,7 +181,7 @@ impl Connection {
         let head = self.next_submission_head();
         let status = Status::COMMAND_ID_CONFLICT.with_dnr();
         self.log_failed(command, status);
-        if let Some(attached) = &self.attached {
+        if let Some(attached) = self.attached.as_ref().filter(|_| self.has_joined()) {
             attached.record_error(resources.reactor.now(), self.id, command, (status, None));
         }
         let entry = CompletionEntry::new(command.cid.get(), head, status);

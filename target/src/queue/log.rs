@@ -61,7 +61,10 @@ impl Connection {
     /// The host does nothing any more: once, however many of its queues wait for it.
     pub(super) fn log_stalled(&self) {
         let what = "the host neither receives nor sends data";
-        let told = self.controller().is_some_and(|one| mem::replace(&mut one.state().stall_is_told, true));
+        let told = self
+            .controller()
+            .filter(|_| self.has_joined())
+            .is_some_and(|one| mem::replace(&mut one.state().stall_is_told, true));
         if told {
             tracing::debug!(peer = %self.peer, queue = self.id, "protocol violation: {what}");
         } else {
@@ -90,7 +93,8 @@ impl Connection {
             tracing::debug!(%peer, queue, is_left, is_idle, "there was no close_notify");
         }
         let is_cut = disconnection.truncated && matters(queue, is_left, is_idle);
-        let cut_is_told = is_cut && mem::replace(&mut controller.state().cut_is_told, true);
+        let cut_is_told =
+            is_cut && self.has_joined() && mem::replace(&mut controller.state().cut_is_told, true);
         if disconnection.broken || is_cut && queue != 0 && !cut_is_told {
             tracing::warn!(%peer, host, subsystem, controller = id, queue, why, "the connection has ended");
         } else if queue == 0 && !end_is_told {
@@ -196,6 +200,13 @@ pub(super) fn not_authenticated(
 ) {
     let (host, subsystem) = names(controller);
     tracing::warn!(%peer, host, subsystem, queue, %why, "not authenticated");
+}
+
+/// A host has proved who it is on a queue that its controller does not take any more.
+pub(super) fn is_too_late(controller: &Controller, (peer, queue): (SocketAddr, u16)) {
+    let (host, subsystem) = names(controller);
+    let why = "meanwhile another connection has become this queue, or the controller was reset";
+    tracing::warn!(%peer, host, subsystem, controller = controller.id(), queue, why, "not authenticated in time");
 }
 
 /// A host takes too long.

@@ -313,7 +313,8 @@ impl Queue {
 
     /// Aborts a command that still waits. One that a disk or the network works on is left to complete.
     pub(crate) fn abort(&mut self, resources: &mut Resources, command_id: u16) -> bool {
-        self.commands.abort(&mut self.connection, resources, command_id)
+        // Another connection may be the queue that is meant.
+        self.connection.has_joined() && self.commands.abort(&mut self.connection, resources, command_id)
     }
 
     /// An Abort that ran elsewhere (or here) has an answer: whether the command was aborted.
@@ -464,7 +465,7 @@ impl Queue {
         let controller = Arc::clone(self.controller()?);
         // Without its admin queue a controller is over, which the target has to know: see `Core::queue_left`.
         if self.id() != 0 {
-            controller.queue_left(self.id());
+            controller.queue_left(&self.connection.attached.as_ref()?.record);
         }
         Some(controller)
     }

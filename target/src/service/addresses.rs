@@ -32,8 +32,8 @@ pub(super) fn require(config: &Config) -> Result<(), ServeError> {
     ))))
 }
 
-/// In bytes.
-fn needed(config: &Config) -> u64 {
+/// What is mapped until the target serves, in bytes.
+pub(super) fn needed(config: &Config) -> u64 {
     let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
     let disks: u64 = namespaces
         .map(|namespace| match namespace.source {

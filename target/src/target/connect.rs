@@ -128,7 +128,12 @@ impl Target {
         if let Some(tls) = request.tls.filter(|tls| tls.is_generated()) {
             controller.state().authenticated = self.authenticated_before(tls);
         }
-        controller.attach(&queue)?;
+        // Whoever has yet to prove who it is must not keep the host itself out: an I/O queue is taken then. The admin
+        // queue has a controller of its own.
+        match authentication {
+            Authentication::Needed(_) if queue.id() != 0 => controller.state().check_free(queue.id())?,
+            _ => controller.attach(&queue)?,
+        }
         Ok(Attached { controller, queue, evicted, authentication })
     }
 

@@ -239,7 +239,7 @@ fn io_queues_need_a_ready_controller_a_granted_number_and_a_free_one() {
     assert_eq!(connect(1).unwrap_err().status, Status::COMMAND_SEQUENCE_ERROR.with_dnr());
     assert!(connect(4).is_ok());
     assert_eq!(parameter(connect(5)), 42);
-    controller.queue_left(1);
+    controller.queue_left(&controller.queues()[1]);
     assert!(connect(1).is_ok());
 }
 
@@ -303,7 +303,7 @@ fn counters_stay_with_the_subsystem_after_their_queue_has_ended() {
     queue.io().note_write(512);
     let before = controller.subsystem().counters();
     assert_eq!((before.commands_read, before.bytes_read, before.bytes_written), (1, 4096, 512));
-    controller.queue_left(1);
+    controller.queue_left(&queue);
     controller.subsystem().queue_ended(&queue);
     assert_eq!(controller.subsystem().counters(), before);
 }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::Command;
 
 use ringfab_spec::{FabricsType, Status, SubmissionEntry};
@@ -239,9 +240,8 @@ fn the_doctor_of_a_target_sees_what_runs() {
     let service = target(port, "tcp", "[[subsystem.namespace]]\npath = \"/nonexistent/disk\"\n");
     let config = service.path("target.toml");
     wait_until("the control socket is there", || service.path("control.sock").exists());
-    let examine = || {
-        let output =
-            Command::new(program("ringfab-target")).arg("doctor").arg("--json").arg(&config).output();
+    let examine = |config: &Path| {
+        let output = Command::new(program("ringfab-target")).arg("doctor").arg("--json").arg(config).output();
         let output = output.expect("it runs");
         let looks: Value = serde_json::from_slice(&output.stdout).expect("JSON");
         (output.status.success(), looks["looks"].as_array().expect("a list").clone())
@@ -250,7 +250,7 @@ fn the_doctor_of_a_target_sees_what_runs() {
         let of_step = looks.iter().filter(|look| look["step"] == step);
         of_step.filter_map(|look| look["trouble"].as_str().map(str::to_owned)).collect::<Vec<_>>()
     };
-    let (well, looks) = examine();
+    let (well, looks) = examine(&config);
     assert!(!well);
     assert!(trouble(&looks, "namespaces")[0].contains("is not ready"), "{looks:?}");
     assert!(trouble(&looks, "machine")[0].contains("does not exist"), "{looks:?}");
@@ -267,6 +267,12 @@ fn the_doctor_of_a_target_sees_what_runs() {
         .output()
         .expect("it runs");
     assert!(reload.status.success(), "{reload:?}");
-    let (_, looks) = examine();
+    let (_, looks) = examine(&config);
     assert_eq!(trouble(&looks, "namespaces"), [""; 0], "{looks:?}");
+    assert_eq!(trouble(&looks, "file"), [""; 0], "{looks:?}");
+    // A copy is another file, whatever it says.
+    let copy = service.path("copy.toml");
+    fs::copy(&config, &copy).expect("a copy");
+    let (well, looks) = examine(&copy);
+    assert!(!well && trouble(&looks, "file")[0].contains("target.toml, and not"), "{looks:?}");
 }

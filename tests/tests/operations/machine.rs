@@ -80,15 +80,16 @@ const NO_LOCKING: [&str; 3] = ["setpriv", "--bounding-set=-ipc_lock", "--inh-cap
 fn limits_that_are_too_low_are_named_with_what_is_needed() {
     let folder = folder("memory = \"1MiB\"", &listener(free_port()));
     Examined::by(&["env"], folder.path()).is_well();
-    let limits = ["sh", "-c", "ulimit -l 64 && ulimit -n 100 && exec \"$@\"", "sh"];
+    let limits = ["sh", "-c", "ulimit -l 64 && ulimit -n 100 && ulimit -v 65536 && exec \"$@\"", "sh"];
     let limited = if is_root() { [&NO_LOCKING[..], &limits].concat() } else { limits.to_vec() };
     if is_root() && !have("setpriv") {
         return not_run("the doctor with little locked memory: setpriv is not installed");
     }
     let examined = Examined::by(&limited, folder.path());
     examined.has("locked memory", "64KiB allowed to this user", "LimitMEMLOCK=");
+    examined.has("addresses", "64MiB allowed to this user", "LimitAS=");
     examined.has("open files", "100 allowed to this user", "LimitNOFILE=");
-    assert_eq!(examined.0.len(), 3, "{:#?}", examined.0);
+    assert_eq!(examined.0.len(), 4, "{:#?}", examined.0);
 }
 
 /// Those of a service are not those of the shell in which somebody asks.

@@ -65,6 +65,8 @@ pub(crate) enum Act {
     Queues,
     /// The same as an impostor, where the host has a key.
     Unproved,
+    /// An I/O queue of the controller of the host that was there first, where that has a key.
+    UnprovedQueue,
     /// It begins to authenticate, with the group that takes longest, and does not ask for the challenge.
     Negotiate,
     /// It asks for the challenge, too, and does not reply.
@@ -78,7 +80,15 @@ pub(crate) enum Act {
 impl Act {
     /// Whether it is one where the host that may connect has a key.
     pub(crate) fn is_about_authentication(self) -> bool {
-        matches!(self, Self::Unproved | Self::Negotiate | Self::Challenge | Self::Reply | Self::HalfMessage)
+        matches!(
+            self,
+            Self::Unproved
+                | Self::UnprovedQueue
+                | Self::Negotiate
+                | Self::Challenge
+                | Self::Reply
+                | Self::HalfMessage
+        )
     }
 }
 
@@ -250,14 +260,14 @@ fn attempt(attack: &Attack, number: usize, address: SocketAddr) -> Vec<Held> {
         queues(from, address)
     } else {
         let connected = stream_from(from, address, ANSWER_PATIENCE).and_then(|mut stream| {
-            stream.write_all(&said(attack))?;
+            stream.write_all(&said(attack, number))?;
             Ok(stream)
         });
         connected.into_iter().collect()
     };
     let hold = |stream: TcpStream| {
         stream.set_nonblocking(true).ok()?;
-        Some(Held { stream, said: said(attack).len(), answers: Vec::new(), is_closed: false })
+        Some(Held { stream, said: said(attack, number).len(), answers: Vec::new(), is_closed: false })
     };
     streams.into_iter().filter_map(hold).collect()
 }
@@ -266,7 +276,11 @@ fn greeting(over: Over) -> Vec<u8> {
     if over == Over::Tcp { ic_req(Digests::default()) } else { mpa_request() }
 }
 
-fn said(attack: &Attack) -> Vec<u8> {
+/// The controller of the host that was there first, and the I/O queues that it may have.
+const FIRST: u16 = 1;
+const FIRSTS_QUEUES: usize = 128;
+
+fn said(attack: &Attack, number: usize) -> Vec<u8> {
     let none = Digests::default();
     let greeted = |capsule: Vec<u8>| [ic_req(none), capsule].concat();
     let connect = |subsystem, host| connect_as(none, (0, 32, 0xffff), subsystem, host);
@@ -283,6 +297,10 @@ fn said(attack: &Attack) -> Vec<u8> {
         (Act::Refused, _) => greeted(connect(NQN, STRANGER)),
         (Act::Discovery, _) => greeted(connect(DISCOVERY, STRANGER)),
         (Act::Impostor | Act::Queues | Act::Unproved, _) => greeted(connect(NQN, FRIEND)),
+        (Act::UnprovedQueue, _) => {
+            let queue = (number % FIRSTS_QUEUES + 1) as u16;
+            greeted(connect_as(none, (queue, 32, FIRST), NQN, FRIEND))
+        }
         (Act::Negotiate, _) => [greeted(connect(NQN, FRIEND)), negotiate()].concat(),
         (Act::Challenge | Act::Reply, _) => [greeted(connect(NQN, FRIEND)), negotiate(), receive(2)].concat(),
         (Act::HalfMessage, _) => {

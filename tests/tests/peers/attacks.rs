@@ -70,6 +70,16 @@ pub(crate) fn attacks() -> Vec<Case> {
         ("TCP, no authentication", attack(Tcp, Unproved, one, 2000), PROOFS),
         ("TCP, no authentication, the host's own address", attack(Tcp, Unproved, same, 2000), PROOFS),
         ("TCP, no authentication, 250 addresses", attack(Tcp, Unproved, many, 2000), PROOFS),
+        (
+            "TCP, no authentication, I/O queues of its controller",
+            attack(Tcp, UnprovedQueue, one, 2000),
+            PROOFS,
+        ),
+        (
+            "TCP, no authentication, I/O queues of its controller, its own address",
+            attack(Tcp, UnprovedQueue, same, 2000),
+            PROOFS,
+        ),
         ("TCP, half a Negotiate", attack(Tcp, HalfMessage, one, 2000), PROOFS),
         ("TCP, Negotiate only", attack(Tcp, Negotiate, one, 2000), PROOFS),
         ("TCP, Negotiate only, 250 addresses", attack(Tcp, Negotiate, many, 2000), PROOFS),

@@ -63,7 +63,7 @@ fn two_commands_set_up_a_volume_that_is_authenticated_and_encrypted() {
     assert!(pair.contains(&format!("chown -R ringfab '{}'", keys.display())), "{pair}");
     // No key is lost by another try.
     let again = ringfab(&make);
-    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("File exists"));
+    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("is there already"));
     let service = target(folder.path(), port, &pair);
     // The second command, as it is printed.
     let line = lines_after(&pair, "On a host with the same files").join("\n");

@@ -1,9 +1,8 @@
 //! What a user is told who has made a mistake: the option, the value, what there is instead, and an example.
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use ringfab_tests::NQN;
+use ringfab_tests::{NQN, free_port};
 
 use super::{err, output, ringfab, ringfab_target, target};
 
@@ -62,7 +61,7 @@ fn an_address_without_a_subsystem_is_told_from_one_without_namespaces() {
 
 #[test]
 fn a_port_where_nobody_listens_fails_at_once() {
-    let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address").port();
+    let port = free_port();
     for transport in ["nvme+tcp", "nvme+rdma"] {
         let url = format!("{transport}://127.0.0.1:{port}/{NQN}");
         for command in ["list", "smart", "bench"] {

@@ -176,7 +176,8 @@ fn port(address: SocketAddr) -> Result<((), String), Failure> {
 fn listener(options: &ConnectOptions, engine: &EngineOptions) -> Result<(DiscoveryLog, String), Failure> {
     let words = match options.url.transport {
         Transport::Rdma => "NVMe/RDMA (MPA, or a device's connection manager)",
-        Transport::Tcp if options.uses_tls() => "NVMe/TCP over TLS (TLS, ICReq)",
+        // With concatenation, a discovery controller is asked in clear text unless it demands more.
+        Transport::Tcp if options.uses_tls() && !options.concatenates() => "NVMe/TCP over TLS (TLS, ICReq)",
         Transport::Tcp => "NVMe/TCP (ICReq)",
     };
     let error = match discover_over(options, engine, options.url.transport) {

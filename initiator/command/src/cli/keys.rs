@@ -2,11 +2,14 @@
 
 mod pair;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use ringfab_auth::{
     CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Hash, IdentityVersion, Names, system_random,
@@ -21,6 +24,9 @@ use pair::PairArgs;
 
 /// No key is longer, and no other file is read to its end.
 const FILE_BYTES_MAX: u64 = 4096;
+
+const NO_KEY: &str =
+    "this is no key: one for authentication begins with \"DHHC-1:\", one for TLS with \"NVMeTLSkey-1:\"";
 
 #[derive(Subcommand)]
 pub(crate) enum KeysCommand {
@@ -124,22 +130,44 @@ impl NameArgs {
 
 impl KeyFile {
     fn read(&self) -> Result<String> {
-        let mut text = String::new();
-        match self.file.as_deref() {
-            None => io::stdin()
-                .take(FILE_BYTES_MAX)
-                .read_to_string(&mut text)
-                .context("read the standard input")?,
-            Some(path) if path == Path::new("-") => io::stdin()
-                .take(FILE_BYTES_MAX)
-                .read_to_string(&mut text)
-                .context("read the standard input")?,
-            Some(path) => File::open(path)
-                .and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text))
-                .with_context(|| format!("read {}", path.display()))?,
+        let mut bytes = Vec::new();
+        let path = self.file.as_deref().filter(|path| *path != Path::new("-"));
+        match path {
+            None => {
+                io::stdin().take(FILE_BYTES_MAX).read_to_end(&mut bytes).context("read the standard input")?
+            }
+            Some(path) => {
+                let name = path.as_os_str().as_bytes();
+                if name.starts_with(b"DHHC-") || name.starts_with(b"NVMeTLSkey-") {
+                    let why = "this is a key, and not the file of one: others see command lines, so give it on the \
+                               standard input";
+                    return Err(Usage(why.to_owned()).into());
+                }
+                // As the configuration and the options name it.
+                let path = Path::new(OsStr::from_bytes(name.strip_prefix(b"file:").unwrap_or(name)));
+                let mut open = || -> io::Result<usize> {
+                    let file = File::open(path)?;
+                    warn_of_mode(path, &file)?;
+                    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)
+                };
+                open().with_context(|| format!("read {}", path.display()))?
+            }
         };
-        Ok(text)
+        String::from_utf8(bytes).map_err(|_| anyhow!(NO_KEY))
     }
+}
+
+/// Neither end takes a key from a file that everybody may read.
+fn warn_of_mode(path: &Path, file: &File) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    let mode = metadata.mode() & 0o777;
+    if metadata.is_file() && mode & 0o007 != 0 {
+        let path = path.display();
+        tracing::warn!(
+            "everybody may read or change {path} (mode {mode:04o}), so that neither end takes the key: chmod o= {path}"
+        );
+    }
+    Ok(())
 }
 
 fn generate(args: &GenerateArgs, context: &Context) -> Result<()> {
@@ -168,10 +196,7 @@ fn check(file: &KeyFile, context: &Context) -> Result<()> {
         let key = ConfiguredPsk::parse(&text)?;
         ("TLS", key.length(), key.transformation())
     } else {
-        ensure!(
-            text.trim_ascii().starts_with("DHHC"),
-            "this is no key: one for authentication begins with \"DHHC-1:\", one for TLS with \"NVMeTLSkey-1:\""
-        );
+        ensure!(text.trim_ascii().starts_with("DHHC"), NO_KEY);
         let key = DhchapKey::parse(&text)?;
         ("authentication", key.length(), key.transformation())
     };

@@ -124,6 +124,9 @@ fn words<T: Copy>(
     let At { value: list, span } = reader.strings(key, errors)?;
     let mut seen = Unique::new();
     let mut found = Vec::new();
+    if list.is_empty() {
+        errors.add(&span, reader.key(key), "is empty, so that no host could connect; leave the key out");
+    }
     for (index, At { value, span }) in list.into_iter().enumerate() {
         let key = format!("{}[{index}]", reader.key(key));
         match known.iter().find(|(word, _)| *word == value) {
@@ -138,9 +141,6 @@ fn words<T: Copy>(
             }
         }
         seen.insert(value, &span, key, errors);
-    }
-    if found.is_empty() {
-        errors.add(&span, reader.key(key), "is empty, so that no host could connect; leave the key out");
     }
     Some(found)
 }

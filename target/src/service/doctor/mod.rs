@@ -105,6 +105,7 @@ pub(super) fn examine(file: &Path) -> Looks {
     let serving = machine::server_of(&config);
     let process = serving.map_or(Process::Own, Process::Target);
     looks.add("locked memory", || system::locked_memory(&config, process));
+    looks.add("addresses", || system::addresses(&config, process));
     looks.add("open files", || system::open_files(&config, process));
     let begun = Instant::now();
     let findings = machine::findings(&config, serving);
@@ -115,7 +116,7 @@ pub(super) fn examine(file: &Path) -> Looks {
         let trouble = Trouble(format!("{}: {}", finding.what, finding.message), finding.advice.to_owned());
         looks.push("machine", begun.elapsed(), Err(trouble));
     }
-    running::looks(&mut looks, &config);
+    running::looks(&mut looks, &config, file);
     looks
 }
 

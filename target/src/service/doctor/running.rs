@@ -1,5 +1,8 @@
 //! The target that runs with this configuration.
 
+use std::fs;
+use std::path::Path;
+
 use serde_json::Value;
 
 use super::{Looks, Trouble};
@@ -7,8 +10,8 @@ use crate::config::Config;
 use crate::control::Request;
 use crate::control::client::{AskError, ask};
 
-/// Asks it how it is.
-pub(super) fn looks(looks: &mut Looks, config: &Config) {
+/// Asks it how it is, and whether it has this file.
+pub(super) fn looks(looks: &mut Looks, config: &Config, file: &Path) {
     let control = config.control.clone().unwrap_or_default();
     if !control.enabled {
         return looks
@@ -26,6 +29,7 @@ pub(super) fn looks(looks: &mut Looks, config: &Config) {
         looks.add("disks", || disks(&status));
         looks.add("changes", || unsaved(&status));
         looks.add("file", || {
+            same_file(&status, file)?;
             edited(
                 &ask(&control.socket, &Request::Reload { dry_run: true })
                     .map_err(|error| unusable(&error))?,
@@ -104,6 +108,17 @@ fn unsaved(status: &Value) -> Result<String, Trouble> {
             Err(Trouble::new(what, "ringfab-target config --save, or reload to give them up"))
         }
     }
+}
+
+/// Whether it is the file that the target has read: what is said of that one says nothing of another.
+fn same_file(status: &Value, file: &Path) -> Result<(), Trouble> {
+    let Some(read) = status["configuration"]["file"].as_str() else { return Ok(()) };
+    let canonical = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if canonical(Path::new(read)) == canonical(file) {
+        return Ok(());
+    }
+    let what = format!("the target that runs has read {read}, and not {}", file.display());
+    Err(Trouble::new(what, "examine that file, or start the target with this one"))
 }
 
 /// Whether somebody has changed the file since it was read, which the next start would find.

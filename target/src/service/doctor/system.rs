@@ -12,6 +12,7 @@ use ringfab_reactor::{Reactor, ReactorConfig};
 
 use super::Trouble;
 use crate::config::Config;
+use crate::service::addresses;
 
 /// The oldest kernel that is tested.
 const KERNEL_MIN: (u32, u32) = (6, 1);
@@ -105,6 +106,18 @@ pub(super) fn locked_memory(config: &Config, process: Process) -> Result<String,
     let text = format!("{} are needed, {shown} allowed to {process}", format_size(needed));
     if allowed < needed {
         return Err(Trouble::new(text, "allow as much: ulimit -l, or LimitMEMLOCK= of the unit"));
+    }
+    Ok(text)
+}
+
+/// What the buffers, memory namespaces and threads take of what the process may map.
+pub(super) fn addresses(config: &Config, process: Process) -> Result<String, Trouble> {
+    let needed = addresses::needed(config);
+    let (allowed, _) = process.limits("Max address space");
+    let shown = if allowed == u64::MAX { "any number".to_owned() } else { format_size(allowed) };
+    let text = format!("{} of memory are mapped, {shown} allowed to {process}", format_size(needed));
+    if allowed < needed {
+        return Err(Trouble::new(text, "allow more: ulimit -v, or LimitAS= of the unit"));
     }
     Ok(text)
 }

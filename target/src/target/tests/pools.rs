@@ -41,7 +41,7 @@ fn a_host_elsewhere_gets_the_place_of_one_at_the_address_that_has_all() {
 #[test]
 fn who_has_no_io_queue_gives_way_first() {
     let (target, controllers) = full(DISK, FRIEND, true);
-    controllers[77].queue_left(1);
+    controllers[77].queue_left(&controllers[77].queues()[1]);
     let evicted = admin(&target, FRIEND, OTHER, at(0)).unwrap().evicted.expect("somebody made room");
     assert!(Arc::ptr_eq(&evicted, &controllers[77]));
 }
@@ -51,7 +51,7 @@ fn one_more_of_the_same_host_is_told_to_come_later_unless_one_has_been_idle() {
     let (target, controllers) = full(DISK, FRIEND, true);
     let failure = admin(&target, FRIEND, GREEDY, at(60)).unwrap_err();
     assert_eq!(failure.status, Status::CONNECT_CONTROLLER_BUSY);
-    controllers[5].queue_left(1);
+    controllers[5].queue_left(&controllers[5].queues()[1]);
     assert_eq!(admin(&target, FRIEND, GREEDY, at(0)).unwrap_err().status, Status::CONNECT_CONTROLLER_BUSY);
     let evicted = admin(&target, FRIEND, GREEDY, at(60)).unwrap().evicted.expect("the idle one");
     assert!(Arc::ptr_eq(&evicted, &controllers[5]));

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use ringfab_auth::{ConfiguredPsk, Derivation, DhchapKey, IdentityVersion, Names, SecretText};
 use ringfab_front_ends::context::Context;
@@ -103,11 +103,25 @@ impl Places {
     }
 }
 
+/// A word for a shell, which needs no quotes where it has only what paths usually have.
+fn word(text: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/:._-".contains(&byte);
+    if text.bytes().all(is_plain) { text.to_owned() } else { quoted(text) }
+}
+
 /// Writes each key to a file that only its owner may read.
 fn write_all(folder: &Path, pair: &Pair<'_>) -> Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.with_context(|| format!("make {}", folder.display()))?;
-    for (name, key) in [("host", &pair.host), ("controller", &pair.controller), ("tls", &pair.tls)] {
+    let keys = [("host", &pair.host), ("controller", &pair.controller), ("tls", &pair.tls)];
+    // All or none: the files of two pairs do not fit.
+    if let Some(there) = keys.iter().map(|(name, _)| folder.join(name)).find(|path| path.exists()) {
+        bail!(
+            "{} is there already, and no key is overwritten: name another directory, or remove its old keys",
+            there.display()
+        );
+    }
+    for (name, key) in keys {
         let path = folder.join(name);
         let write = || -> io::Result<()> {
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
@@ -187,11 +201,11 @@ impl<'a> Pair<'a> {
         let Places { host: host_key, controller, tls: tls_key, .. } = places;
         let mut lines = format!(
             "In the target's configuration, with the keys in these files:\n\
-             [[host]]\nnqn = \"{host}\"\ndhchap_key = \"{host_key}\"\ndhchap_controller_key = \"{controller}\"\n"
+             [[host]]\nnqn = \"{host}\"\ndhchap_key = {host_key:?}\ndhchap_controller_key = {controller:?}\n"
         );
         if tls {
             lines += &format!(
-                "tls_key = \"{tls_key}\"\n\
+                "tls_key = {tls_key:?}\n\
                  # and in [[listener]] with transport = \"tcp\":\n# tls = \"allowed\"\n\
                  # and in [[subsystem]] with nqn = \"{subsystem}\":\n# tls = \"required\"\n"
             );
@@ -206,10 +220,11 @@ impl<'a> Pair<'a> {
             "On a host with the same files, with the address of the target:\n\
              ringfab list nvme+tcp://ADDRESS/{subsystem} --hostnqn={host} \\\n  \
              --dhchap-key={} \\\n  --dhchap-controller-key={}",
-            places.host, places.controller
+            word(&places.host),
+            word(&places.controller)
         );
         if tls {
-            line += &format!(" \\\n  --tls-key={}", places.tls);
+            line += &format!(" \\\n  --tls-key={}", word(&places.tls));
         }
         line + "\n"
     }

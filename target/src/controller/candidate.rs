@@ -1,0 +1,38 @@
+//! I/O queues whose host has yet to prove who it is.
+//!
+//! Such a queue has no identifier: whoever proves first who it is gets that. So a stranger, who may know all that a
+//! Connect has to say, keeps nobody out. It is a candidate if it comes from where the controller's host is. There may
+//! be one for each identifier, and it counts as one of that host's connections. All others count among those without a
+//! Connect.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ringfab_fabric::network_of;
+
+use super::Controller;
+
+/// The place of an I/O queue among those of a host that has proved on its admin queue who it is, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Candidate {
+    controller: Arc<Controller>,
+    queue_id: u16,
+}
+
+impl Candidate {
+    /// The place of a queue that was connected from an address, unless another one has it.
+    pub(crate) fn new(controller: &Arc<Controller>, queue_id: u16, address: IpAddr) -> Option<Self> {
+        if network_of(address) != network_of(controller.address()) {
+            return None;
+        }
+        let mut state = controller.state();
+        let is_free = state.authenticated.is_some() && state.candidates.insert(queue_id);
+        is_free.then(|| Self { controller: Arc::clone(controller), queue_id })
+    }
+}
+
+impl Drop for Candidate {
+    fn drop(&mut self) {
+        self.controller.state().candidates.remove(&self.queue_id);
+    }
+}
