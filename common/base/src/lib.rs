@@ -1,5 +1,5 @@
 //! What every other crate may use: [`Slots`], a table whose handles expire; [`SplitMix64`], random numbers from a seed;
-//! [`parse_size`], sizes with units; [`shell_quoted`], words for a shell.
+//! [`parse_size`], sizes with units; [`shell_quoted`], words for a shell; [`meant`], what a misspelt word is meant for.
 //!
 //! Not implemented here: anything with I/O, threads or `unsafe`. The random numbers are for tests, faults and jitter,
 //! not for keys.
@@ -9,8 +9,10 @@ mod random;
 mod shell;
 mod size;
 mod slots;
+mod spelling;
 
 pub use random::{SplitMix64, mix};
 pub use shell::{shell_quoted, shell_words};
 pub use size::{SizeError, format_size, parse_size};
 pub use slots::{SlotId, Slots};
+pub use spelling::meant;

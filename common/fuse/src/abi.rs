@@ -203,6 +203,11 @@ pub mod opcode {
     pub const GETATTR: u32 = 3;
     pub const SETATTR: u32 = 4;
     pub const SYMLINK: u32 = 6;
+    pub const MKNOD: u32 = 8;
+    pub const MKDIR: u32 = 9;
+    pub const UNLINK: u32 = 10;
+    pub const RMDIR: u32 = 11;
+    pub const RENAME: u32 = 12;
     pub const LINK: u32 = 13;
     pub const OPEN: u32 = 14;
     pub const READ: u32 = 15;
@@ -216,8 +221,10 @@ pub mod opcode {
     pub const RELEASEDIR: u32 = 29;
     pub const FSYNCDIR: u32 = 30;
     pub const ACCESS: u32 = 34;
+    pub const CREATE: u32 = 35;
     pub const DESTROY: u32 = 38;
     pub const FALLOCATE: u32 = 43;
+    pub const RENAME2: u32 = 45;
     pub const LSEEK: u32 = 46;
 }
 

@@ -401,6 +401,21 @@ mod tests {
     }
 
     #[test]
+    fn an_option_of_a_command_is_under_no_heading_of_the_options_that_all_share() {
+        use clap::{Args as _, CommandFactory as _};
+        use ringfab_front_ends::options::Tuning;
+        let shared = Tuning::augment_args(clap::Command::new("shared"));
+        let shared: Vec<&str> = shared.get_arguments().filter_map(clap::Arg::get_long).collect();
+        for command in Cli::command().get_subcommands() {
+            let own =
+                command.get_arguments().filter(|one| !one.get_long().is_some_and(|it| shared.contains(&it)));
+            for option in own {
+                assert_eq!(option.get_help_heading(), None, "{} of {}", option.get_id(), command.get_name());
+            }
+        }
+    }
+
+    #[test]
     fn the_address_that_is_attached_can_be_given_to_a_command_again() {
         for url in [URL, "nvme+tcp://[fd00::1]/nqn.2026-01.org.example:a?hdgst=on"] {
             let arguments =

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use clap::Args;
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use ringfab_initiator::blocking::{CancelToken, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, ReconnectPolicy, Timeouts, Transport, Url};
 use uuid::Uuid;
@@ -93,6 +93,32 @@ pub struct Tuning {
     authentication: AuthenticationArgs,
     #[command(flatten)]
     tls: TlsArgs,
+    #[command(flatten)]
+    _end: EndOfHeadings,
+}
+
+/// Ends the heading in the help: a command's own options, which follow, are none of TLS.
+#[derive(Clone, Debug)]
+struct EndOfHeadings;
+
+impl Args for EndOfHeadings {
+    fn augment_args(command: Command) -> Command {
+        command.next_help_heading(None)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for EndOfHeadings {
+    fn from_arg_matches(_: &ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self)
+    }
+
+    fn update_from_arg_matches(&mut self, _: &ArgMatches) -> Result<(), clap::Error> {
+        Ok(())
+    }
 }
 
 impl ConnectArgs {

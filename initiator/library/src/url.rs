@@ -32,6 +32,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use ringfab_auth::KeySource;
+use ringfab_base::meant;
 use ringfab_fabric::ZoneError;
 use ringfab_spec::Nqn;
 use ringfab_spec::nqn::NqnError;
@@ -105,6 +106,30 @@ pub enum Transport {
     Tcp,
 }
 
+impl Transport {
+    fn other(self) -> Self {
+        match self {
+            Transport::Rdma => Transport::Tcp,
+            Transport::Tcp => Transport::Rdma,
+        }
+    }
+
+    /// The options that only its addresses have.
+    fn own_options(self) -> &'static [&'static str] {
+        match self {
+            Transport::Rdma => &["provider", "crc"],
+            Transport::Tcp => &["hdgst", "ddgst", "tls", "tls_key", "concat"],
+        }
+    }
+
+    fn scheme(self) -> &'static str {
+        match self {
+            Transport::Rdma => "nvme+rdma://",
+            Transport::Tcp => "nvme+tcp://",
+        }
+    }
+}
+
 /// The digests of NVMe/TCP: what only its addresses can say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DigestOptions {
@@ -166,12 +191,13 @@ pub enum UrlError {
     #[error("`{0}` is not percent-encoded text")]
     Encoding(String),
     /// An option that does not exist.
-    #[error(
-        "there is no option `{0}`; there are ns, hostnqn, hostid, dhchap_key, dhchap_controller_key, queues, depth, \
-         keepalive, congestion, dscp, usertimeout and tcpkeepalive; for RDMA provider and crc; for TCP hdgst, ddgst, \
-         tls, tls_key and concat"
-    )]
-    Option(String),
+    #[error("there is no option `{name}`{}", instead(name, *transport))]
+    Option {
+        /// The option.
+        name: String,
+        /// The transport of the address, which may have others.
+        transport: Transport,
+    },
     /// An option given twice.
     #[error("option `{0}` is given twice")]
     Twice(String),
@@ -203,8 +229,21 @@ impl Url {
     pub const PORT: u16 = 4420;
     /// The NQN of discovery (Base 2.0, section 3.1.3.3).
     pub const DISCOVERY_NQN: &'static str = "nqn.2014-08.org.nvmexpress.discovery";
-    const SCHEMES: [(Transport, &'static str); 2] =
-        [(Transport::Rdma, "nvme+rdma://"), (Transport::Tcp, "nvme+tcp://")];
+    /// The options that addresses of every transport have.
+    const OPTIONS: [&'static str; 12] = [
+        "ns",
+        "hostnqn",
+        "hostid",
+        "dhchap_key",
+        "dhchap_controller_key",
+        "queues",
+        "depth",
+        "keepalive",
+        "congestion",
+        "dscp",
+        "usertimeout",
+        "tcpkeepalive",
+    ];
 
     /// An address without options.
     pub fn new(host: HostName, port: u16, subsystem: Option<String>) -> Self {
@@ -264,14 +303,8 @@ impl Url {
         format!("{nqn} at {}:{}", self.host, self.port)
     }
 
-    /// Whether the transport may have this option.
-    fn takes(&self, name: &str) -> bool {
-        let wanted = match name {
-            "provider" | "crc" => Transport::Rdma,
-            "hdgst" | "ddgst" | "tls" | "tls_key" | "concat" => Transport::Tcp,
-            _ => self.transport,
-        };
-        wanted == self.transport
+    fn no_option(&self, name: &str) -> UrlError {
+        UrlError::Option { name: name.to_owned(), transport: self.transport }
     }
 
     #[expect(clippy::too_many_lines, reason = "an arm for each option")]
@@ -280,7 +313,7 @@ impl Url {
         const ON_OR_OFF: &str = "`on` or `off`";
         match name {
             // What only the other transport has is no option here.
-            _ if !self.takes(name) => Err(UrlError::Option(name.to_owned())),
+            _ if self.transport.other().own_options().contains(&name) => Err(self.no_option(name)),
             "ns" => set(&mut self.namespace, "ns", parse_namespace(value)?),
             "provider" => {
                 let words =
@@ -340,7 +373,7 @@ impl Url {
                 set(&mut self.tcp.keep_alive_s, "tcpkeepalive", seconds("tcpkeepalive", value)?)
             }
             "congestion" => set(&mut self.tcp.congestion, "congestion", check_congestion(value)?),
-            _ => Err(UrlError::Option(name.to_owned())),
+            _ => Err(self.no_option(name)),
         }
     }
 
@@ -375,8 +408,9 @@ impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(text: &str) -> Result<Self, UrlError> {
-        let found =
-            Self::SCHEMES.into_iter().find_map(|(one, scheme)| Some((one, text.strip_prefix(scheme)?)));
+        let found = [Transport::Rdma, Transport::Tcp]
+            .into_iter()
+            .find_map(|transport| Some((transport, text.strip_prefix(transport.scheme())?)));
         let (transport, rest) = found.ok_or_else(|| UrlError::Scheme(scheme_of(text)))?;
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -404,10 +438,7 @@ impl FromStr for Url {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = Self::SCHEMES
-            .into_iter()
-            .find(|(one, _)| *one == self.transport)
-            .map_or("", |(_, scheme)| scheme);
+        let scheme = self.transport.scheme();
         write!(f, "{scheme}{}:{}/", self.host.encoded(), self.port)?;
         f.write_str(&encode(self.subsystem.as_deref().unwrap_or("")))?;
         for (index, (name, value)) in self.options().into_iter().enumerate() {
@@ -475,6 +506,19 @@ fn set<T>(field: &mut Option<T>, name: &'static str, value: T) -> Result<(), Url
     match field.replace(value) {
         None => Ok(()),
         Some(_) => Err(UrlError::Twice(name.to_owned())),
+    }
+}
+
+/// What somebody may do who has named an option that an address does not have.
+fn instead(name: &str, transport: Transport) -> String {
+    let other = transport.other();
+    if other.own_options().contains(&name) {
+        return format!(" for {}, only for {}", transport.scheme(), other.scheme());
+    }
+    let known: Vec<&str> = Url::OPTIONS.iter().chain(transport.own_options()).copied().collect();
+    match meant(name, known.iter().copied()) {
+        Some(like) => format!("; did you mean {like}?"),
+        None => format!("; there are {}", known.join(", ")),
     }
 }
 

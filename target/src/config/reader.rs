@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use ringfab_base::parse_size;
+use ringfab_base::{meant, parse_size};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -163,13 +163,12 @@ impl<'a> Reader<'a> {
         let mut known = self.asked.borrow().clone();
         known.sort_unstable();
         known.dedup();
-        let mut meant = Vec::new();
+        let mut replaced = Vec::new();
         for (key, _) in self.table.iter().filter(|(key, _)| !known.contains(&key.get_ref().as_ref())) {
             let lacking = known.iter().copied().filter(|name| !self.table.contains_key(*name));
-            let like = lacking.filter_map(|name| Some((distance(key.get_ref(), name)?, name))).min();
-            let hint = match like {
-                Some((_, name)) => {
-                    meant.push(name);
+            let hint = match meant(key.get_ref(), lacking) {
+                Some(name) => {
+                    replaced.push(name);
                     format!("did you mean {name}?")
                 }
                 None => format!("known here: {}", known.join(", ")),
@@ -178,7 +177,7 @@ impl<'a> Reader<'a> {
         }
         for Lacking { keys, what } in self.lacking.take() {
             let how = match self.table.get(keys[0]).map(|value| value.get_ref().as_array()) {
-                None if keys.iter().any(|key| meant.contains(key)) => continue,
+                None if keys.iter().any(|key| replaced.contains(key)) => continue,
                 None => "missing",
                 Some(Some(array)) if array.is_empty() => "empty",
                 Some(_) => continue,
@@ -207,15 +206,6 @@ impl<'a> Reader<'a> {
         self.asked.borrow_mut().push(key);
         self.table.get(key)
     }
-}
-
-/// How far a word is from a key that it may be meant for: letters that are wrong, lack, are too many or have changed
-/// places, or a part of the key. None when it is some other word.
-fn distance(word: &str, key: &str) -> Option<usize> {
-    let letters = strsim::osa_distance(&word.to_lowercase(), key);
-    let most = if key.len() <= 4 { 1 } else { 2 };
-    let part = word.len() >= 4 && (key.starts_with(word) || word.starts_with(key));
-    (letters <= most || part).then_some(letters)
 }
 
 /// An integer in any of TOML's notations.

@@ -43,6 +43,85 @@ fn who_uses_it_is_named_and_keeps_it() {
 }
 
 #[test]
+fn what_is_mounted_twice_covered_or_moved_is_unmounted_in_order() {
+    let Some(machine) = Machine::new("a mount at two places") else { return };
+    let target = target();
+    let (directory, other) = (machine.text("a"), machine.text("b"));
+    mounted(&machine, &target, &[]);
+    run_bounded(20, "mount", &["--bind", &directory, &other]);
+    for (one, two) in [(&directory, &other), (&other, &directory)] {
+        machine.fails(&["umount", one], &format!("is mounted at {two}, too; `umount {two}` unmounts that"));
+    }
+    assert_eq!(machine.only()["mounted_at"].as_array().expect("places").len(), 2, "nothing has changed");
+    let said = machine.run(&["umount", "--lazy", &directory]);
+    assert!(said.code == Some(0) && said.stderr.contains(&format!("is mounted at {other}, too")), "{said:?}");
+    assert!(machine.ok(&["list"]).contains(&other), "where it is now");
+    machine.fails(&["umount", &directory], "is not mounted any more, but its disk is in use: ");
+    machine.ok(&["umount", &other]);
+    machine.assert_clean();
+
+    // What lies on top belongs to somebody else.
+    let url = url(&target, 1);
+    machine.ok(&["mount", &url, &directory]);
+    run_bounded(20, "mount", &["-t", "tmpfs", "none", &directory]);
+    fs::write(machine.path("a/file"), "of somebody else").expect("written");
+    machine.fails(&["umount", &directory], "is covered by another file system, tmpfs of none");
+    assert!(machine.path("a/file").exists(), "it is there still");
+    run_bounded(20, "umount", &[&directory]);
+    machine.ok(&["umount", &directory]);
+    machine.assert_clean();
+
+    // A folder above it gets another name.
+    fs::create_dir_all(machine.path("old name/a")).expect("folders");
+    machine.ok(&["mount", &url, &machine.text("old name/a")]);
+    fs::rename(machine.path("old name"), machine.path("new name")).expect("renamed");
+    let moved = machine.text("new name/a");
+    assert!(machine.ok(&["list"]).contains(&moved));
+    machine.ok(&["umount", &moved]);
+    machine.assert_clean();
+}
+
+#[test]
+fn what_could_not_be_written_back_is_told_at_the_end() {
+    let Some(machine) = Machine::new("a disk that is full") else { return };
+    let disks = machine.text("b");
+    run_bounded(20, "mount", &["-t", "tmpfs", "-o", "size=4M", "none", &disks]);
+    fs::File::create(machine.path("b/disk")).expect("a file").set_len(64 << 20).expect("its size");
+    let namespace = format!("[[subsystem.namespace]]\npath = {:?}\n", machine.path("b/disk"));
+    let target = TestTarget::with_listener("transport = \"tcp\"", &namespace);
+    let directory = machine.text("a");
+    let url = url(&target, 1);
+    machine.ok(&["mount", &url, &directory, "--mkfs", "ext4"]);
+    // Nobody asks whether it is on the disk.
+    fs::write(machine.path("a/file"), vec![0x5a; 20 << 20]).expect("written");
+    let said = machine.run(&["umount", &directory]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert!(said.stderr.contains("failed since it was mounted, and what was written may not be"), "{said:?}");
+    drop(target);
+    run_bounded(20, "umount", &[&disks]);
+    machine.assert_clean();
+}
+
+#[test]
+fn a_mount_in_another_mount_namespace_is_found() {
+    let Some(machine) = Machine::new("a mount namespace") else { return };
+    let target = target();
+    mounted(&machine, &target, &[]);
+    let directory = machine.text("a");
+    let mut inside = Command::new("unshare");
+    let inside = inside.args(["--mount", "--propagation", "private", "sleep", "600"]).spawn();
+    let mut inside = inside.expect("unshare runs");
+    let comm = format!("/proc/{}/comm", inside.id());
+    wait_until("it is in there", || fs::read_to_string(&comm).is_ok_and(|name| name.trim() == "sleep"));
+    machine.fails(&["umount", &directory], &format!("process {} (sleep) has /dev/loop", inside.id()));
+    assert!(machine.ok(&["list"]).contains("unmounted but in use"));
+    inside.kill().expect("killed");
+    inside.wait().expect("ended");
+    wait_until("it ends by itself", || machine.is_clean());
+    assert!(target.target.controllers().is_empty(), "it has left in order");
+}
+
+#[test]
 fn an_unmount_by_other_tools_ends_everything() {
     let Some(machine) = Machine::new("an unmount by umount(8)") else { return };
     let target = target();

@@ -117,13 +117,14 @@ fn waiting(machine: &Machine) -> Child {
 #[test]
 fn a_mount_that_is_ended_midway_leaves_nothing() {
     let Some(machine) = Machine::new("a mount that is ended midway") else { return };
-    let mut cancelled = waiting(&machine);
+    let cancelled = waiting(&machine);
     machine.fails(
         &["mount", "nvme+tcp://127.0.0.1/a", &machine.text("a")],
         "is just being mounted or unmounted",
     );
     send(&cancelled, Signal::SIGINT);
-    assert_eq!(cancelled.wait().expect("its end").code(), Some(130));
+    let said = Said::of(&cancelled.wait_with_output().expect("its end"));
+    assert_eq!((said.code, said.stderr.matches("cancelled").count()), (Some(130), 1), "{said:?}");
     machine.assert_clean();
     // Killed: whoever mounts in the background notices.
     let mut killed = waiting(&machine);

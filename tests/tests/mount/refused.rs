@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use ringfab_tests::{NQN, free_port, run_bounded};
+use ringfab_tests::{NQN, TestTarget, free_port, run_bounded};
 
 use super::machine::Machine;
 use super::{mounted, target, url};
@@ -35,6 +35,10 @@ fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
         (&[first, directory, "--mkfs", "../sh"], "is no kind of file system"),
         (&[first, directory, "--mkfs", "no-such"], "mkfs.no-such"),
         (&[first, directory, "--mkfs", "ext4", "-o", "no-such-option"], "mount: "),
+        (
+            &[first, directory, "-o", "hostqnn=a,noatime"],
+            "`hostqnn` was given to mount(8): did you mean hostnqn",
+        ),
         (&[first, directory, "--dhchap-key", "DHHC-1:00:abc:"], "a key is on the command line"),
         (&[first, directory, "--tls-key", "file:/no/such/key"], "--tls-key: cannot read"),
     ] {
@@ -43,6 +47,32 @@ fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
     }
     assert!(target.target.controllers().is_empty(), "all have left in order");
     machine.fails(&["umount", directory], "is not mounted");
+}
+
+#[test]
+fn a_namespace_that_is_read_only_gets_no_file_system() {
+    let Some(machine) = Machine::new("mkfs on a read only namespace") else { return };
+    let namespace = "[[subsystem.namespace]]\nmemory = \"32MiB\"\nread_only = true\n";
+    let target = TestTarget::with_listener("transport = \"tcp\"", namespace);
+    let arguments = ["mount", &url(&target, 1), &machine.text("a"), "--mkfs", "ext4"];
+    machine.fails(&arguments, "is read only, and --mkfs would write to it");
+    machine.assert_clean();
+}
+
+#[test]
+fn a_broken_file_system_is_told_how_to_repair() {
+    let Some(machine) = Machine::new("a broken file system") else { return };
+    let target = target();
+    mounted(&machine, &target, &[]);
+    let (url, directory) = (url(&target, 1), machine.text("a"));
+    machine.ok(&["umount", &directory]);
+    // The descriptors of block groups, behind the superblock in a block of its own.
+    let (file, mut write) = (machine.text("bytes"), vec!["write", &url, "--offset", "4096"]);
+    fs::write(&file, [0xa5; 4096]).expect("a file");
+    write.extend(["--destroy-data", "1", "-i", &file]);
+    machine.ok(&write);
+    machine.fails(&["mount", &url, &directory], "; --fsck checks and repairs it");
+    machine.assert_clean();
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ringfab_base::shell_quoted;
+
 /// Something that uses a file of the mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
@@ -22,7 +24,9 @@ impl fmt::Display for Holder {
             Holder::Loop { device, file, mounts } => {
                 let mounts: Vec<String> = mounts.iter().map(|path| path.display().to_string()).collect();
                 let at = mounts.join(" ");
-                write!(f, "/dev/{device} on {} is mounted at {at} (`umount {at}`)", file.display())
+                let quoted: Vec<_> = mounts.iter().map(|path| shell_quoted(path)).collect();
+                let quoted = quoted.join(" ");
+                write!(f, "/dev/{device} on {} is mounted at {at} (`umount {quoted}`)", file.display())
             }
             Holder::Process { pid, name, file } => {
                 write!(f, "process {pid} ({name}) uses {}", file.display())
@@ -88,6 +92,26 @@ fn processes(directory: &Path) -> Vec<Holder> {
         Some(Holder::Process { pid, name, file })
     };
     pids.filter(|pid| *pid != own).filter_map(holder).collect()
+}
+
+/// Who uses the file system of a disk below `directory`, also where only others see it.
+pub(crate) fn describe_disk(directory: &Path, device: &Path) -> String {
+    let elsewhere = find(directory).is_empty().then(|| in_another_namespace(device)).flatten();
+    elsewhere.unwrap_or_else(|| describe(directory))
+}
+
+/// Which process sees a disk mounted that is mounted nowhere here: in a container, for instance.
+pub(crate) fn in_another_namespace(device: &Path) -> Option<String> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    pids.find_map(|pid| {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let mounts = fs::read_to_string(process.join("mountinfo")).ok()?;
+        let place = mounted_from(&mounts, device.to_str()?).into_iter().next()?;
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default().trim_end().to_owned();
+        let (shown, place) = (device.display(), place.display());
+        Some(format!("process {pid} ({name}) has {shown} mounted at {place} in a mount namespace of its own"))
+    })
 }
 
 /// A line of `mountinfo`, as far as it matters here.

@@ -54,6 +54,7 @@ use crate::registry;
 use device::Device;
 use disks::file_name;
 use files::Files;
+pub(crate) use files::{failed_commands, forget_failed_commands};
 use handshake::Handshake;
 
 /// The options of `ringfab fuse`.
@@ -61,7 +62,8 @@ use handshake::Handshake;
 pub struct FuseArgs {
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Where to mount; an empty directory. The files in it are ns1, ns2 and so on
+    /// Where to mount: a directory. The files there are ns1, ns2 and so on; what the directory has itself is hidden
+    /// meanwhile
     directory: PathBuf,
     /// Refuse writes
     #[arg(long)]

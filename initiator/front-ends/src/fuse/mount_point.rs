@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::errno::Errno;
 use nix::mount::MntFlags;
+use ringfab_base::shell_quoted;
 
 use super::holders::Mount;
 use super::mount::{SOURCE, unmount};
@@ -31,7 +32,9 @@ pub(super) fn prepare(directory: &Path) -> Result<()> {
     match Mount::at(&path) {
         Some(mount) if is_ours(&mount) => {
             let peer = mount.source.trim_start_matches(SOURCE);
-            bail!("{shown} is served already, with namespaces of {peer}; `umount {shown}` ends that")
+            let quoted = shown.to_string();
+            let quoted = shell_quoted(&quoted);
+            bail!("{shown} is served already, with namespaces of {peer}; `umount {quoted}` ends that")
         }
         _ => Ok(()),
     }

@@ -57,6 +57,9 @@ pub(crate) struct Facts {
     pub(crate) device: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fstype: Option<String>,
+    /// I/O commands that have failed; said at the end.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) failed_commands: u64,
     /// Where a network block device is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) uri: Option<String>,
@@ -114,6 +117,7 @@ impl Facts {
             files: None,
             device: None,
             fstype: None,
+            failed_commands: 0,
             uri: None,
         }
     }
@@ -135,6 +139,10 @@ impl Facts {
     }
 }
 
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl Status {
     /// Of an attached controller.
     pub(crate) fn of(controller: &Controller) -> Self {
@@ -150,6 +158,16 @@ impl Status {
             namespaces: disks(&controller.namespaces()),
         }
     }
+}
+
+/// What failed commands mean for a file system.
+pub(crate) fn lost(commands: u64) -> String {
+    let (commands, have) = if commands == 1 {
+        ("1 I/O command".to_owned(), "has")
+    } else {
+        (format!("{commands} I/O commands"), "have")
+    };
+    format!("{commands} {have} failed since it was mounted, and what was written may not be on the disk")
 }
 
 pub(crate) fn disks(namespaces: &[Namespace]) -> Vec<Disk> {

@@ -70,6 +70,11 @@ fn look(path: &Path) -> Option<Found> {
     None
 }
 
+/// How many commands had failed when the program of an entry ended.
+pub(crate) fn failed_commands(entry: Option<File>) -> u64 {
+    entry.and_then(|mut file| read(&mut file).ok().flatten()).map_or(0, |facts| facts.failed_commands)
+}
+
 impl Found {
     /// Whether its program lives.
     pub(crate) fn is_living(&self) -> bool {
@@ -109,6 +114,11 @@ impl Found {
         let mut text = Vec::new();
         client.take(ENTRY_BYTES_MAX).read_to_end(&mut text)?;
         Ok(text)
+    }
+
+    /// The entry, to be read also when it is gone.
+    pub(crate) fn open(&self) -> Option<File> {
+        File::open(&self.path).ok()
     }
 
     /// Removes a dead entry.

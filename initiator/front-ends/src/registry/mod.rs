@@ -36,9 +36,9 @@ use crate::options::ConnectArgs;
 
 #[cfg(test)]
 pub(crate) use facts::seconds;
-pub(crate) use facts::{Disk, Facts, Kind, ResetAnswer, Status, disks};
+pub(crate) use facts::{Disk, Facts, Kind, ResetAnswer, Status, disks, lost};
 pub(crate) use folder::{exists, folder};
-pub(crate) use found::{Found, entries};
+pub(crate) use found::{Found, entries, failed_commands};
 
 /// How long somebody who only looks may hold a lock.
 const LOOKERS: Duration = Duration::from_millis(500);
@@ -159,6 +159,8 @@ impl Drop for Entry {
             remove(&socket.path);
         }
         if !self.stays {
+            // The socket is not ours where we have not come so far as to have one: a killed program has left it.
+            remove(&self.path.with_extension("sock"));
             remove(&self.path);
         }
     }

@@ -10,6 +10,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, bail};
 use clap::{ArgAction, Args as _, Command};
+use ringfab_base::meant;
 
 use super::MountArgs;
 use super::file::Volume;
@@ -24,6 +25,29 @@ const WITH_VALUE: [&str; 2] = ["--log-format", "--color"];
 const FOR_OTHERS: [&str; 12] = [
     "defaults", "auto", "noauto", "nofail", "_netdev", "user", "nouser", "users", "group", "owner", "rw",
     "loop",
+];
+/// What mount(8) takes for every file system, and so is no misspelt option of ours.
+const OF_EVERY_FILE_SYSTEM: [&str; 20] = [
+    "async",
+    "atime",
+    "dev",
+    "diratime",
+    "dirsync",
+    "exec",
+    "lazytime",
+    "noatime",
+    "nodev",
+    "nodiratime",
+    "noexec",
+    "nolazytime",
+    "norelatime",
+    "nostrictatime",
+    "nosuid",
+    "relatime",
+    "strictatime",
+    "suid",
+    "sync",
+    "silent",
 ];
 /// Options of the command that make no sense among mount options.
 const NOT_AMONG: [&str; 9] =
@@ -80,7 +104,12 @@ pub fn named(
         }
     }
     match last {
-        Some(error) => Err(Usage(format!("volume {}: {error}", volume.name())).into()),
+        Some(error) => {
+            let text = error.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            let text = text.split("\n\nFor more information").next().unwrap_or(text);
+            Err(Usage(format!("volume {}: {text}", volume.name())).into())
+        }
         None => bail!("volume {} is not among the arguments", volume.name()),
     }
 }
@@ -190,6 +219,18 @@ struct Known {
     flags: Vec<String>,
 }
 
+/// The option of `ringfab mount` that a mount option may be meant for. None where it is one, or something else.
+pub(super) fn meant_option(option: &str) -> Option<String> {
+    if OF_EVERY_FILE_SYSTEM.contains(&option) {
+        return None;
+    }
+    let known = Known::new();
+    let names: Vec<String> =
+        known.with_value.iter().chain(&known.flags).map(|name| name.replace('-', "_")).collect();
+    let name = option.replace('-', "_");
+    meant(&name, names.iter().map(String::as_str).filter(|known| **known != name)).map(str::to_owned)
+}
+
 impl Known {
     fn new() -> Self {
         let command = MountArgs::augment_args(Command::new(MOUNT));
@@ -270,6 +311,41 @@ mod tests {
             prepare(&["ringfab", "mount", "-o", "force,errors=remount-ro"])[2],
             "--options=force,errors=remount-ro"
         );
+    }
+
+    #[test]
+    fn a_misspelt_option_is_told_from_those_of_file_systems() {
+        for (option, like) in [
+            ("hostqnn", Some("hostnqn")),
+            ("tls-keys", Some("tls_key")),
+            ("keepalive", Some("keep_alive")),
+            ("fs_type", Some("fstype")),
+        ] {
+            assert_eq!(meant_option(option).as_deref(), like, "{option}");
+        }
+        for option in [
+            "noatime",
+            "nodev",
+            "nosuid",
+            "noexec",
+            "sync",
+            "discard",
+            "errors",
+            "data",
+            "noload",
+            "norecovery",
+            "commit",
+            "barrier",
+            "subvol",
+            "compress",
+            "uid",
+            "relatime",
+            "acl",
+            "nouuid",
+            "logbsize",
+        ] {
+            assert_eq!(meant_option(option), None, "{option}");
+        }
     }
 
     #[test]

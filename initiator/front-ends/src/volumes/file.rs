@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
+use ringfab_base::meant;
 use ringfab_initiator::Url;
 use toml::de::{DeTable, DeValue};
 
@@ -141,7 +142,10 @@ impl Volumes {
             ),
             some => {
                 let names: Vec<&str> = some.iter().map(Volume::name).collect();
-                anyhow!("{shown} has no volume `{name}`; it has {}", names.join(", "))
+                match meant(name, names.iter().copied()) {
+                    Some(like) => anyhow!("{shown} has no volume `{name}`; did you mean {like}?"),
+                    None => anyhow!("{shown} has no volume `{name}`; it has {}", names.join(", ")),
+                }
             }
         })
     }
@@ -192,7 +196,12 @@ impl Place<'_> {
             }
             let Some((_, kind)) = KEYS.iter().find(|(known, _)| *known == name) else {
                 let known: Vec<&str> = NEEDED.into_iter().chain(KEYS.map(|(name, _)| name)).collect();
-                let what = format!("{name}: is not a known key; there are {}", known.join(", "));
+                let hint = match meant(name, known.iter().copied().filter(|name| !table.contains_key(*name)))
+                {
+                    Some(like) => format!("did you mean {like}?"),
+                    None => format!("there are {}", known.join(", ")),
+                };
+                let what = format!("{name}: is not a known key; {hint}");
                 return Err(self.error(key.span(), &what));
             };
             let wrong = || self.error(value.span(), &format!("{name}: must be {}", kind.name()));
@@ -334,6 +343,14 @@ mod tests {
             unknown.starts_with("volumes.toml:5: colour: is not a known key; there are name,"),
             "{unknown}"
         );
+        for (key, like) in [("fs_type", "fstype"), ("read-only", "read_only"), ("option", "options")] {
+            let misspelt = error(&format!("{FIRST}{key} = 1\n"));
+            assert_eq!(misspelt, format!("volumes.toml:5: {key}: is not a known key; did you mean {like}?"));
+        }
+        let misspelt = error(&FIRST.replace("where", "were"));
+        assert_eq!(misspelt, "volumes.toml:4: were: is not a known key; did you mean where?");
+        let misspelt = error(&FIRST.replace("url =", "URL ="));
+        assert_eq!(misspelt, "volumes.toml:3: URL: is not a known key; did you mean url?");
         assert!(
             error(&FIRST.replace("data\"\nurl", "a/b\"\nurl"))
                 .starts_with("volumes.toml:2: name: `a/b` is no name")

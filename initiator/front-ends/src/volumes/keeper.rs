@@ -116,10 +116,18 @@ impl<'a> Keeper<'a> {
         DirBuilder::new().mode(0o700).create(&files).with_context(|| format!("make {}", files.display()))?;
         let mut noted = (entry, facts);
         let served = self.serve(&files, &mut noted);
+        let failed = fuse::failed_commands();
+        if failed > 0 {
+            tracing::error!("{}: {}", self.plan.directory.display(), registry::lost(failed));
+            // Who waits for the end reads it.
+            let (entry, facts) = &mut noted;
+            facts.failed_commands = failed;
+            entry.write(facts)?;
+        }
         // In order, there is nothing left of it. The entry goes last: whoever waits for it finds nothing.
         let cleaned = leftovers::clean(&files, Some(&self.plan.directory), Busy::Detach);
         let kept = served.and(cleaned);
-        if kept.is_ok() {
+        if kept.is_ok() && failed == 0 {
             report::forget_log(&self.plan.name);
         }
         kept
@@ -177,6 +185,8 @@ impl<'a> Keeper<'a> {
         refuse_second(facts, &self.plan.name)?;
         let file = disk_file(files, namespace.nsid);
         let done = self.step(&namespace, &file, read_only).inspect_err(|_| self.undo(files))?;
+        // mkfs goes another way where the controller refuses something, and has checked its own writes.
+        fuse::forget_failed_commands();
         facts.device = Some(done.device.clone());
         facts.fstype = Some(done.fstype.clone());
         let kept = self.keep_mounted(controller, &file, entry, facts);

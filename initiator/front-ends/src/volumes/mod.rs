@@ -55,12 +55,14 @@ pub use umount::UmountArgs;
 #[derive(Args, Clone, Debug)]
 pub struct MountArgs {
     /// The address of a subsystem, nvme+rdma://HOST[:PORT]/NQN[?OPTIONS] or nvme+tcp://HOST[:PORT]/NQN[?OPTIONS], with
-    /// the options of other commands; or the name of a volume in /etc/ringfab/volumes.toml
+    /// the options of other commands; or the name of a volume in /etc/ringfab/volumes.toml, or in the file that
+    /// $RINGFAB_VOLUMES names
     pub source: String,
     /// Where to mount. A volume has a directory of its own
     pub directory: Option<PathBuf>,
     /// Mount options, as mount(8) takes them. Options of this command may be among them: hostnqn=NQN,
-    /// tls_key=file:PATH, fstype=ext4
+    /// tls_key=file:PATH, fstype=ext4. A key itself is refused here, unlike with other commands: others would see it as
+    /// long as it is mounted
     #[arg(short, long, value_name = "OPTION", value_delimiter = ',')]
     pub options: Vec<String>,
     /// The kind of the file system; by default what is found there
@@ -80,7 +82,7 @@ pub struct MountArgs {
     /// Check the file system first, and repair what is safe to repair (fsck -a)
     #[arg(long)]
     pub fsck: bool,
-    /// Make a file system of this kind first. Refused where something is already
+    /// Make a file system of this kind first (mkfs.TYPE). Refused where blkid finds something already
     #[arg(long, value_name = "TYPE", conflicts_with = "read_only")]
     pub mkfs: Option<String>,
     /// With --mkfs: overwrite what is there
@@ -89,10 +91,10 @@ pub struct MountArgs {
     /// Try for so long to attach, where the target is not there yet
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub retry: Span,
-    /// Stay in the foreground, for a service manager
+    /// Stay in the foreground until it is unmounted, for a service manager
     #[arg(long)]
     pub foreground: bool,
-    /// Engine threads, as of `ringfab fuse`
+    /// Engine threads, each with its own I/O queues of the controller
     #[arg(long, value_name = "N", default_value = "1", value_parser = cores)]
     pub cores: NonZeroU16,
     #[command(flatten)]

@@ -11,7 +11,7 @@ use ringfab_fuse::{LoopDevice, LoopOptions};
 use serde::{Deserialize, Serialize};
 
 use super::child::{self, Ended};
-use super::device;
+use super::{arguments, device};
 use crate::context::Usage;
 
 /// What is to be done.
@@ -118,6 +118,7 @@ impl StepArgs {
     fn prepare(&self, device: &Path) -> Result<Option<String>> {
         let contents = probe(device)?;
         if let Some(kind) = &self.mkfs {
+            ensure!(!self.read_only, "{} is read only, and --mkfs would write to it", self.name);
             ensure!(
                 self.force || contents.is_nothing(),
                 "{} has {contents} already; --force overwrites that",
@@ -183,13 +184,24 @@ impl StepArgs {
         if ended.status.success() {
             return Ok(());
         }
-        let hint = if self.read_only {
+        bail!("mount {}: {}{}", self.name, said(&ended).trim_end_matches('.'), self.hint(&ended.stderr))
+    }
+
+    /// What may help where mount(8) has failed with these words.
+    fn hint(&self, stderr: &str) -> String {
+        let options = self.options.split(',').map(|option| option.split('=').next().unwrap_or_default());
+        let misspelt = options.filter_map(|option| Some((option, arguments::meant_option(option)?))).next();
+        if let Some((option, like)) = misspelt {
+            format!("; `{option}` was given to mount(8): did you mean {like}, an option of `ringfab mount`?")
+        } else if stderr.contains("needs cleaning") && !self.fsck {
+            "; --fsck checks and repairs it".to_owned()
+        } else if self.read_only {
             "; a file system whose journal has to be replayed can be mounted read only with -o noload (ext4) or \
              -o norecovery (xfs)"
+                .to_owned()
         } else {
-            ""
-        };
-        bail!("mount {}: {}{hint}", self.name, said(&ended))
+            String::new()
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! What is attached: `ringfab list` without an address.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use ringfab_base::shell_quoted;
 use serde_json::{Value, json};
 
 use super::{device, leftovers};
@@ -67,6 +68,16 @@ impl Row {
         self.facts.device.as_deref().map(|device| !device::mounts(device).is_empty())
     }
 
+    /// Where it is: where it was mounted, unless it is to be found at other places only.
+    fn place(&self) -> Option<PathBuf> {
+        let directory = self.facts.directory.clone();
+        let mounts = self.facts.device.as_deref().map(device::mounts).unwrap_or_default();
+        if self.state == "dead" || directory.as_ref().is_some_and(|directory| mounts.contains(directory)) {
+            return directory;
+        }
+        mounts.into_iter().next().or(directory)
+    }
+
     fn state(&self) -> String {
         let mut state = self.state.clone();
         if let Some(since) = self.since_s {
@@ -76,8 +87,8 @@ impl Row {
             state = format!("{state}, {count} reconnect{}", if count == 1 { "" } else { "s" });
         }
         if self.state == "dead" {
-            let hint = self.facts.directory.as_deref().unwrap_or(Path::new("")).display();
-            return format!("dead: `ringfab umount {hint}`");
+            let hint = self.facts.directory.as_deref().unwrap_or(Path::new("")).display().to_string();
+            return format!("dead: `ringfab umount {}`", shell_quoted(&hint));
         }
         if self.is_mounted() == Some(false) {
             state.push_str(", unmounted but in use");
@@ -88,7 +99,7 @@ impl Row {
     fn cells(&self) -> Vec<String> {
         let ids: Vec<String> = self.namespaces.iter().map(|disk| disk.nsid.to_string()).collect();
         let sizes: Vec<String> = self.namespaces.iter().map(|disk| Bytes(disk.bytes).to_string()).collect();
-        let place = self.facts.directory.as_ref().map(|path| path.display().to_string());
+        let place = self.place().map(|path| path.display().to_string());
         let device = self.facts.device.as_ref().map(|path| path.display().to_string());
         let name = self.facts.volume.clone();
         let or_dash =

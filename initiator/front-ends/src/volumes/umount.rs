@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
+use ringfab_base::{meant, shell_quoted};
 use ringfab_process::log;
 use serde_json::json;
 
@@ -20,9 +21,9 @@ use crate::registry::{self, Found, Kind};
 /// The options of `ringfab umount`.
 #[derive(Args, Debug)]
 pub struct UmountArgs {
-    /// The directory, or the name of a volume
+    /// The directory, wherever the file system is mounted, or the name of a volume
     pub target: PathBuf,
-    /// Take it out of the tree at once, and end the rest when nobody uses it any more
+    /// Take it out of the tree at once, also where it is in use, and end the rest when nobody uses it any more
     #[arg(short, long)]
     pub lazy: bool,
 }
@@ -45,9 +46,10 @@ pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
         }
         match Mount::at(&directory) {
             Some(mount) => bail!(
-                "{shown} was not mounted by `ringfab mount`: it is {} of {}; `umount {shown}` unmounts it",
+                "{shown} was not mounted by `ringfab mount`: it is {} of {}; `umount {}` unmounts it",
                 mount.kind,
-                mount.source
+                mount.source,
+                shell_quoted(&shown)
             ),
             None => bail!("{shown} is not mounted"),
         }
@@ -86,6 +88,13 @@ fn find(target: &Path) -> Result<(PathBuf, Option<Found>)> {
         found => found?,
     };
     let found = mounts()?.into_iter().find(|found| found.facts.directory.as_ref() == Some(&directory));
+    // A folder above it has another name by now, or it is mounted at a second place.
+    let by_device = || -> Result<Option<Found>> {
+        let device = Mount::at(&directory).map(|mount| PathBuf::from(mount.source));
+        let has = |found: &Found| device.is_some() && found.facts.device == device && found.is_living();
+        Ok(mounts()?.into_iter().find(has))
+    };
+    let found = found.map_or_else(by_device, |found| Ok(Some(found)))?;
     Ok((directory, found))
 }
 
@@ -93,9 +102,11 @@ fn find(target: &Path) -> Result<(PathBuf, Option<Found>)> {
 fn volume_directory(name: &str) -> Result<PathBuf> {
     let volumes = file::Volumes::load_default()?;
     let Some(volume) = volumes.all().iter().find(|volume| volume.name() == name) else {
-        bail!(
-            "`{name}` is neither a directory nor the name of a volume; `ringfab list` shows what is mounted"
-        )
+        let hint = match meant(name, volumes.all().iter().map(file::Volume::name)) {
+            Some(like) => format!("did you mean {like}?"),
+            None => "`ringfab list` shows what is mounted".to_owned(),
+        };
+        bail!("`{name}` is neither a directory nor the name of a volume; {hint}")
     };
     Ok(volume.directory().to_owned())
 }
@@ -105,6 +116,10 @@ fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context
     let shown = directory.display();
     let path = directory.to_string_lossy();
     if is_mounted(directory, found) {
+        refuse_covered(directory, found)?;
+        if !args.lazy {
+            refuse_second_place(directory, found)?;
+        }
         let lazy: &[&str] = if args.lazy { &["-l"] } else { &[] };
         let mut said = false;
         let go_on = |age| {
@@ -128,11 +143,52 @@ fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context
     } else if found.facts.device.is_none() {
         bail!("{shown} is just being mounted by process {}", found.facts.pid);
     }
-    if args.lazy && found.facts.device.as_deref().is_some_and(|device| !found_free(device, found)) {
-        log::say(&format!("ringfab: {shown} is in use still: {}", holders::describe(directory)));
+    let device = found.facts.device.as_deref();
+    if let Some(device) = device.filter(|device| args.lazy && !found_free(device, found)) {
+        let who = second_place(device, directory);
+        let who = who.unwrap_or_else(|| holders::describe_disk(directory, device));
+        log::say(&format!("ringfab: {shown} is in use still: {who}"));
         return Ok(());
     }
-    wait_for_end(&shown.to_string(), found, context)
+    wait_for_end(directory, found, context)
+}
+
+/// What lies on top is what umount(8) would take away.
+fn refuse_covered(directory: &Path, found: &Found) -> Result<()> {
+    match Mount::at(directory) {
+        Some(mount) if Some(Path::new(&mount.source)) != found.facts.device.as_deref() => {
+            let shown = directory.display().to_string();
+            bail!(
+                "{shown} is covered by another file system, {} of {}; `umount {}` unmounts that one first",
+                mount.kind,
+                mount.source,
+                shell_quoted(&shown)
+            )
+        }
+        _ => Ok(()),
+    }
+}
+
+/// As long as the file system is mounted at a second place, its disk stays attached.
+fn refuse_second_place(directory: &Path, found: &Found) -> Result<()> {
+    let device = found.facts.device.as_deref();
+    match device.and_then(|device| second_place(device, directory)) {
+        Some(place) => bail!("{} is in use: {place}", directory.display()),
+        None => Ok(()),
+    }
+}
+
+/// Where else the file system is mounted, in words.
+fn second_place(device: &Path, directory: &Path) -> Option<String> {
+    let mut places = device::mounts(device).into_iter().filter(|place| place != directory);
+    let place = places.next()?.display().to_string();
+    let shown = device.display();
+    Some(format!("{shown} is mounted at {place}, too; `umount {}` unmounts that", shell_quoted(&place)))
+}
+
+/// Where else it is mounted: here, or where only other processes see it.
+fn elsewhere(device: &Path, directory: &Path) -> Option<String> {
+    second_place(device, directory).or_else(|| holders::in_another_namespace(device))
 }
 
 /// Whether the file system is where it was mounted.
@@ -165,18 +221,28 @@ fn what_for(found: &Found) -> String {
     }
 }
 
-fn wait_for_end(shown: &str, found: &Found, context: &Context) -> Result<()> {
+fn wait_for_end(directory: &Path, found: &Found, context: &Context) -> Result<()> {
+    let shown = directory.display();
     let begun = Instant::now();
+    let entry = found.open();
     let mut said = false;
     while !found.wait_for_end(Duration::from_millis(100)) {
         context.interrupt.check()?;
         if !said && begun.elapsed() >= SAY {
             said = true;
+            let place = found.facts.device.as_deref().and_then(|device| elsewhere(device, directory));
+            if let Some(place) = place {
+                bail!("{shown} is not mounted any more, but its disk is in use: {place}");
+            }
             log::say(&format!("ringfab: {shown}: flushing and detaching ..."));
         }
         if begun.elapsed() >= END {
             bail!("{shown} is unmounted, but process {} does not end: {}", found.facts.pid, what_for(found));
         }
+    }
+    let failed = registry::failed_commands(entry);
+    if failed > 0 {
+        log::say(&format!("ringfab: {shown}: {}", registry::lost(failed)));
     }
     Ok(())
 }

@@ -228,7 +228,8 @@ impl Watch {
             return;
         }
         asked.busy = Some(Instant::now());
-        let (directory, who) = (self.directory.display(), holders::describe(&self.directory));
+        let (directory, who) =
+            (self.directory.display(), holders::describe_disk(&self.directory, &self.device));
         let why = ended.map(|ended| format!(" ({})", ended.stderr)).unwrap_or_default();
         let then = match asked.by {
             Signal::SIGTERM => format!("it is detached in {} s", BUSY.as_secs()),
@@ -243,7 +244,7 @@ impl Watch {
         let what = match (writes, connected) {
             (_, false) => "the target is away".to_owned(),
             (true, true) => "what was written goes to the disk".to_owned(),
-            (false, true) => format!("in use: {}", holders::describe(&self.directory)),
+            (false, true) => format!("in use: {}", holders::describe_disk(&self.directory, &self.device)),
         };
         tracing::warn!("{directory} is being unmounted: {what}");
         if connected && writes {

@@ -115,7 +115,6 @@ fn each_mistake_has_its_own_sentence() {
             "an address begins with nvme+rdma:// or nvme+tcp://, this one with `http://`; write for instance \
              nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a",
         ),
-        ("nvme+rdma://a/?concat=on", "there is no option `concat`"),
         ("nvme+tcp://a/?concat=yes", "option concat: `yes` is not `on` or `off`"),
         ("nvme+tcp://a/?tls=off&concat=on", "option concat: `on` does not go with tls=off"),
         ("nvme+tcp://a/?concat=on&tls_key=file:/k", "option concat: `on` does not go with tls_key"),
@@ -127,14 +126,10 @@ fn each_mistake_has_its_own_sentence() {
         ("nvme+rdma://a/di%0Ask", "`di\nsk` is not a subsystem: the NQN holds a control character at byte 2"),
         ("nvme+rdma://a/nqn.%zz", "`nqn.%zz` is not percent-encoded text"),
         ("nvme+rdma://a/nqn.%f", "`nqn.%f` is not percent-encoded text"),
-        ("nvme+rdma://a/?speed=9", "there is no option `speed`"),
         ("nvme+rdma://a/?ns=1&ns=2", "option `ns` is given twice"),
         ("nvme+rdma://a/?ns=0", "option ns: `0` is not a namespace identifier"),
         ("nvme+rdma://a/?depth=1025", "option depth: `1025` is not a number from 1 to 1024"),
         ("nvme+rdma://a/?provider=rxe", "option provider: `rxe` is not `auto`, `iwarp` or `verbs`"),
-        ("nvme+tcp://a/?crc=on", "there is no option `crc`"),
-        ("nvme+rdma://a/?ddgst=on", "there is no option `ddgst`"),
-        ("nvme+rdma://a/?tls=on", "there is no option `tls`"),
         ("nvme+tcp://a/?tls=yes", "option tls: `yes` is not `on` or `off`"),
         (
             "nvme+tcp://a/?tls_key=k",
@@ -153,6 +148,37 @@ fn each_mistake_has_its_own_sentence() {
     let long = format!("nvme+rdma://a/{nqn}{}", "x".repeat(223 - nqn.len()));
     assert!(parse(&long).is_ok());
     assert!(parse(&format!("{long}x")).is_err());
+}
+
+#[test]
+fn an_option_that_is_none_is_told_what_it_may_be_meant_for() {
+    for (text, sentence) in [
+        (
+            "nvme+rdma://a/?speed=9",
+            "there is no option `speed`; there are ns, hostnqn, hostid, dhchap_key, dhchap_controller_key, queues, \
+             depth, keepalive, congestion, dscp, usertimeout, tcpkeepalive, provider, crc",
+        ),
+        ("nvme+rdma://a/?nsid=1", "there is no option `nsid`; did you mean ns?"),
+        ("nvme+rdma://a/?ns=1&keep_alive=1", "there is no option `keep_alive`; did you mean keepalive?"),
+        ("nvme+rdma://a/?Depth=1", "there is no option `Depth`; did you mean depth?"),
+        ("nvme+rdma://a/?provder=auto", "there is no option `provder`; did you mean provider?"),
+        ("nvme+tcp://a/?tls-key=file:/k", "there is no option `tls-key`; did you mean tls_key?"),
+        ("nvme+rdma://a/?concat=on", "there is no option `concat`"),
+        ("nvme+tcp://a/?crc=on", "there is no option `crc` for nvme+tcp://, only for nvme+rdma://"),
+        ("nvme+rdma://a/?ddgst=on", "there is no option `ddgst` for nvme+rdma://, only for nvme+tcp://"),
+        ("nvme+rdma://a/?tls=on", "there is no option `tls`"),
+    ] {
+        let error = parse(text).expect_err(text).to_string();
+        assert!(error.starts_with(sentence), "{text}: {error}");
+    }
+    for (scheme, own) in
+        [("nvme+rdma", Transport::Rdma.own_options()), ("nvme+tcp", Transport::Tcp.own_options())]
+    {
+        for name in Url::OPTIONS.iter().chain(own) {
+            let parsed = parse(&format!("{scheme}://a/?{name}=:"));
+            assert!(!matches!(parsed, Err(UrlError::Option { .. })), "{name} is in the list");
+        }
+    }
 }
 
 proptest::proptest! {

@@ -77,7 +77,7 @@ pub(super) fn answer(files: &Files, request: &Request, payload: &SharedBuffer) -
         }
         // Closing a file promises nothing; fsync does.
         opcode::FLUSH | opcode::RELEASEDIR | opcode::DESTROY => Ok(Vec::new()),
-        opcode::SYMLINK | opcode::LINK => Err(Errno::EPERM),
+        _ if changes_names(request.header.opcode) => Err(Errno::EPERM),
         _ => Err(Errno::ENOSYS),
     }
 }
@@ -109,6 +109,12 @@ fn set_attributes(files: &Files, request: &Request) -> Result<Vec<u8>, Errno> {
     let handle = (what.valid & setattr::FH != 0).then_some(what.fh);
     let found = files.set_attributes(INodeNo(request.header.nodeid), size, handle, of_owner)?;
     Ok(bytes(&attr_out(&found)))
+}
+
+/// Whether this would make, remove or rename a file.
+fn changes_names(operation: u32) -> bool {
+    use opcode::{CREATE, LINK, MKDIR, MKNOD, RENAME, RENAME2, RMDIR, SYMLINK, UNLINK};
+    matches!(operation, CREATE | LINK | MKDIR | MKNOD | RENAME | RENAME2 | RMDIR | SYMLINK | UNLINK)
 }
 
 /// Whether the kernel asks for this in nobody's name, or for what was opened before.

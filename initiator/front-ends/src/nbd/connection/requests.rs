@@ -36,7 +36,12 @@ impl From<Refusal> for Failure {
 
 impl From<IoError> for Failure {
     fn from(error: IoError) -> Self {
-        Self { errno: errno(error), reason: Reason::Io(error) }
+        let errno = errno(error);
+        // What the controller does not have is asked for once; what is given up at the end is said then.
+        if !matches!(errno, Errno::NotSup | Errno::Shutdown) {
+            tracing::error!(%error, "an I/O command has failed");
+        }
+        Self { errno, reason: Reason::Io(error) }
     }
 }
 

@@ -102,11 +102,10 @@ impl Report {
         if !self.waits.swap(false, Ordering::AcqRel) {
             return false;
         }
-        say(&News::Failed {
-            error: format!("{error:#}"),
-            usage: error.is::<Usage>(),
-            cancelled: error.is::<Cancelled>(),
-        })
+        let cancelled = error.is::<Cancelled>();
+        let told = say(&News::Failed { error: format!("{error:#}"), usage: error.is::<Usage>(), cancelled });
+        // Who has cancelled it says so, and may not listen any more.
+        told || cancelled
     }
 }
 
