@@ -65,6 +65,17 @@ fn a_mistake_in_the_file_is_told_with_its_line() {
     for command in [&["volume", "check"][..], &["mount", "data"], &["umount", "data"]] {
         machine.fails(command, "volumes.toml:5: colour: is not a known key");
     }
+    // It is none of the others.
+    let other = good.replace("\"data\"", "\"other\"").replace("/a\"", "/b\"");
+    write(&format!("colour = 1\n{other}"));
+    machine.fails(&["mount", "data"], "volumes.toml:5: colour: is not a known key");
+    machine.fails(&["umount", "other"], "is not mounted");
+    let checked = machine.run(&["volume", "check", "--json"]);
+    let found: serde_json::Value = serde_json::from_str(&checked.stdout).expect("JSON");
+    let ok =
+        |volume: usize| (found["volumes"][volume]["name"].as_str(), found["volumes"][volume]["ok"].as_bool());
+    assert_eq!([ok(0), ok(1)], [(Some("other"), Some(true)), (Some("data"), Some(false))], "{found}");
+    assert!(checked.stderr.contains("1 of 2 volumes could not be mounted"), "{checked:?}");
     for (wrong, words) in [
         ("queues = 200\n", "200"),
         ("provider = \"verbs2\"\n", "verbs2"),

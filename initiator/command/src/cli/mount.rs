@@ -8,7 +8,7 @@ use clap::Parser as _;
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::Cancelled;
 use ringfab_front_ends::output;
-use ringfab_front_ends::volumes::file::{self, Volume, Volumes};
+use ringfab_front_ends::volumes::file::{self, Mistake, Volume, Volumes};
 use ringfab_front_ends::volumes::{self, VolumeCommand, arguments};
 use serde_json::json;
 
@@ -66,19 +66,27 @@ pub(super) fn volume(command: &VolumeCommand, context: &Context) -> Result<()> {
         let (name, url, directory) = (volume.name(), volume.url(), volume.directory());
         json!({ "name": name, "address": url, "where": directory, "ok": result.is_ok(), "said": said(result) })
     };
+    let mistaken = |mistake: &Mistake| {
+        let error = format!("{:#}", mistake.error);
+        json!({ "name": mistake.name, "address": null, "where": null, "ok": false, "said": error })
+    };
     let line = |(volume, result): &(&Volume, Result<()>)| {
         format!("{}: {} on {}: {}", volume.name(), volume.url(), volume.directory().display(), said(result))
     };
+    let mistakes = volumes.mistakes();
+    let entries = checked.iter().map(entry).chain(mistakes.iter().map(mistaken));
     output::either(
         context.json,
-        || json!({ "volumes": checked.iter().map(entry).collect::<Vec<_>>() }),
+        || json!({ "volumes": entries.collect::<Vec<_>>() }),
         || checked.iter().map(line).collect::<Vec<_>>().join("\n"),
     )?;
-    let wrong = checked.iter().filter(|(_, result)| result.is_err()).count();
-    match wrong {
-        0 => Ok(()),
-        _ => bail!("{}: {wrong} of {} volumes could not be mounted", path.display(), checked.len()),
+    let wrong = checked.iter().filter(|(_, result)| result.is_err()).count() + mistakes.len();
+    if wrong == 0 {
+        return Ok(());
     }
+    let told: String = mistakes.iter().map(|mistake| format!("{:#}\n", mistake.error)).collect();
+    let all = checked.len() + mistakes.len();
+    bail!("{told}{}: {wrong} of {all} volumes could not be mounted", path.display())
 }
 
 /// Whether a volume could be mounted, as far as this machine knows.

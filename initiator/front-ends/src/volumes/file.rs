@@ -23,6 +23,16 @@ const NAME_CHARACTERS_MAX: usize = 64;
 pub struct Volumes {
     path: PathBuf,
     volumes: Vec<Volume>,
+    mistakes: Vec<Mistake>,
+}
+
+/// A volume that cannot be mounted as it stands in the file. The others can.
+#[derive(Debug)]
+pub struct Mistake {
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// What is wrong, with the line.
+    pub error: anyhow::Error,
 }
 
 /// A volume.
@@ -109,7 +119,7 @@ impl Volumes {
     pub fn load_default() -> Result<Self> {
         let path = path();
         match path.symlink_metadata() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self { path, volumes: Vec::new() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self { path, ..Self::default() }),
             _ => Self::load(&path),
         }
     }
@@ -117,26 +127,48 @@ impl Volumes {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, or what is wrong in it, with the line.
+    /// When it cannot be read, or what is wrong in all of it, with the line. What is wrong in one volume is among the
+    /// [`mistakes`](Self::mistakes).
     pub fn load(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-        let volumes = parse(&text, &path.display().to_string())?;
-        Ok(Self { path: path.to_owned(), volumes })
+        let (volumes, mistakes) = parse(&text, &path.display().to_string())?;
+        Ok(Self { path: path.to_owned(), volumes, mistakes })
     }
 
-    /// All of them, in the order of the file.
+    /// Those with a mistake.
+    pub fn mistakes(&self) -> &[Mistake] {
+        &self.mistakes
+    }
+
+    /// All without one, in the order of the file.
     pub fn all(&self) -> &[Volume] {
         &self.volumes
+    }
+
+    /// Whether a volume of this name has a mistake.
+    ///
+    /// # Errors
+    /// The mistake.
+    pub fn check_mistakes(&self, name: &str) -> Result<()> {
+        let mistake = self.mistakes.iter().find(|mistake| mistake.name.as_deref() == Some(name));
+        mistake.map_or(Ok(()), |mistake| Err(anyhow!("{:#}", mistake.error)))
     }
 
     /// The volume of this name.
     ///
     /// # Errors
-    /// When there is none; the text has those that there are.
+    /// When there is none, and the text has those that there are; or what is wrong with it.
     pub fn find(&self, name: &str) -> Result<&Volume> {
+        self.check_mistakes(name)?;
         let shown = self.path.display();
-        let found = self.volumes.iter().find(|volume| volume.name() == name);
-        found.ok_or_else(|| match self.volumes.as_slice() {
+        if let Some(found) = self.volumes.iter().find(|volume| volume.name() == name) {
+            return Ok(found);
+        }
+        // It may be the one that is meant.
+        if let Some(nameless) = self.mistakes.iter().find(|mistake| mistake.name.is_none()) {
+            return Err(anyhow!("{:#}", nameless.error));
+        }
+        Err(match self.volumes.as_slice() {
             [] => anyhow!(
                 "`{name}` is no address, which begins with nvme+rdma:// or nvme+tcp://, and {shown} has no volumes"
             ),
@@ -151,13 +183,13 @@ impl Volumes {
     }
 }
 
-/// The volumes in a text, each of which makes sense by itself.
-fn parse(text: &str, file: &str) -> Result<Vec<Volume>> {
+/// The volumes in a text, each of which makes sense by itself, and those that do not.
+fn parse(text: &str, file: &str) -> Result<(Vec<Volume>, Vec<Mistake>)> {
     let place = Place { text, file };
     let table = DeTable::parse(text)
         .map_err(|error| place.error(error.span().unwrap_or(0..0), error.message().trim()))?
         .into_inner();
-    let mut volumes: Vec<Volume> = Vec::new();
+    let (mut volumes, mut mistakes) = (Vec::new(), Vec::new());
     for (key, value) in &table {
         let tables = value.get_ref().as_array().filter(|_| key.get_ref() == "volume");
         let Some(tables) = tables else {
@@ -168,11 +200,14 @@ fn parse(text: &str, file: &str) -> Result<Vec<Volume>> {
             let Some(table) = volume.get_ref().as_table() else {
                 return Err(place.error(volume.span(), "a volume is a table: [[volume]]"));
             };
-            let volume = place.volume(table, volume.span(), &volumes)?;
-            volumes.push(volume);
+            let name = table.get("name").and_then(|name| name.get_ref().as_str()).map(str::to_owned);
+            match place.volume(table, volume.span(), &volumes) {
+                Ok(volume) => volumes.push(volume),
+                Err(error) => mistakes.push(Mistake { name, error }),
+            }
         }
     }
-    Ok(volumes)
+    Ok((volumes, mistakes))
 }
 
 /// A text, for errors with the line.
@@ -312,14 +347,18 @@ mod tests {
                          where = \"/srv/data\"\n";
 
     fn error(text: &str) -> String {
-        parse(text, "volumes.toml").expect_err("refused").to_string()
+        match parse(text, "volumes.toml") {
+            Ok((_, mistakes)) => mistakes.first().expect("a mistake").error.to_string(),
+            Err(error) => error.to_string(),
+        }
     }
 
     #[test]
     fn what_a_volume_says_is_the_command_line_of_its_mount() {
         let more = "fstype = \"ext4\"\noptions = [\"noatime\", \"nodev\"]\nread_only = true\nretry = 30\n\
                     ctrl_loss_timeout = \"never\"\ntls_key = \"file:/etc/ringfab/keys/tls\"\n";
-        let volumes = parse(&format!("{FIRST}{more}"), "volumes.toml").expect("volumes");
+        let (volumes, mistakes) = parse(&format!("{FIRST}{more}"), "volumes.toml").expect("volumes");
+        assert!(mistakes.is_empty(), "{mistakes:?}");
         assert_eq!((volumes[0].name(), volumes[0].directory()), ("data", Path::new("/srv/data")));
         assert_eq!(
             volumes[0].options(),
@@ -333,7 +372,8 @@ mod tests {
                 "--tls-key=file:/etc/ringfab/keys/tls",
             ]
         );
-        assert!(parse("", "volumes.toml").expect("nothing").is_empty());
+        let (volumes, mistakes) = parse("", "volumes.toml").expect("nothing");
+        assert!(volumes.is_empty() && mistakes.is_empty());
     }
 
     #[test]
@@ -377,6 +417,24 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_mistake_in_one_volume_is_none_in_the_others() {
+        let (wrong, fine) = (FIRST.replace("url", "URL"), FIRST.replace("data", "fine"));
+        let (volumes, mistakes) = parse(&format!("{wrong}{fine}"), "volumes.toml").expect("volumes");
+        let all = Volumes { path: "volumes.toml".into(), volumes, mistakes };
+        assert_eq!(all.find("fine").expect("it is fine").name(), "fine");
+        assert!(all.find("data").unwrap_err().to_string().starts_with("volumes.toml:3: URL: is not a"));
+        let nameless = FIRST.replace("name", "nam");
+        let (volumes, mistakes) = parse(&format!("{FIRST}{nameless}"), "volumes.toml").expect("volumes");
+        let all = Volumes { path: "volumes.toml".into(), volumes, mistakes };
+        assert!(all.find("data").is_ok());
+        assert!(all.find("other").unwrap_err().to_string().starts_with("volumes.toml:6: nam: is not a"));
+        // With two of one name, nobody knows which is meant.
+        let (volumes, mistakes) = parse(&format!("{FIRST}{FIRST}"), "volumes.toml").expect("volumes");
+        let all = Volumes { path: "volumes.toml".into(), volumes, mistakes };
+        assert!(all.find("data").unwrap_err().to_string().contains("there are two volumes"));
+    }
+
     /// A key that is the name of no option would be refused by the command line.
     #[test]
     fn every_key_is_an_option_of_the_command() {
@@ -396,7 +454,8 @@ mod tests {
             text.lines().filter_map(|line| line.strip_prefix("# ").filter(|line| line.contains(" = ")));
         let whole = format!("{text}\n{}\n", commented.collect::<Vec<_>>().join("\n"));
         for text in [text, &whole] {
-            assert_eq!(parse(text, "volumes.toml").expect("valid").len(), 1);
+            let (volumes, mistakes) = parse(text, "volumes.toml").expect("valid");
+            assert_eq!((volumes.len(), mistakes.len()), (1, 0));
         }
     }
 }

@@ -101,6 +101,7 @@ fn find(target: &Path) -> Result<(PathBuf, Option<Found>)> {
 /// Where a volume that is not mounted would be.
 fn volume_directory(name: &str) -> Result<PathBuf> {
     let volumes = file::Volumes::load_default()?;
+    volumes.check_mistakes(name)?;
     let Some(volume) = volumes.all().iter().find(|volume| volume.name() == name) else {
         let hint = match meant(name, volumes.all().iter().map(file::Volume::name)) {
             Some(like) => format!("did you mean {like}?"),
