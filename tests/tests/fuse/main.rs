@@ -267,7 +267,10 @@ fn what_the_file_system_does_not_do_is_refused(way: &Way) {
     refused(fs::read_dir(&disk).map(drop), Errno::ENOTDIR);
     // Times are taken and forgotten.
     open(&disk).set_modified(SystemTime::UNIX_EPOCH).expect("accepted");
-    assert_eq!(service.log(), "", "nothing to warn of");
+    // On a busy machine it may have waited for the target.
+    let log = service.log();
+    let warned: Vec<&str> = log.lines().filter(|line| !line.contains("still waiting")).collect();
+    assert_eq!(warned, [""; 0], "nothing to warn of");
 }
 
 fn who_may_enter_is_as_the_options_say(way: &Way) {
