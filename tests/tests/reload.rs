@@ -333,6 +333,29 @@ fn a_namespace_that_changes_takes_its_disk_over() {
 }
 
 #[test]
+fn what_is_added_by_command_can_be_secured() {
+    let target = Configurable::start();
+    let port = target.other_port.to_string();
+    let add = |more: &[&str]| {
+        let listener = ["listener", "add", "127.0.0.1", "--port", &port, "--transport", "tcp"];
+        target.ask(&[&listener[..], more].concat());
+    };
+    let attach = |nqn| target.attach_at(target.other_port, nqn).map(drop);
+    for (more, serves) in [(&["--tls", "required"][..], false), (&["--discovery-only"], false), (&[], true)] {
+        add(more);
+        assert_eq!(attach(A).is_ok(), serves, "{more:?}: {:?}", attach(A));
+        target.ask(&["listener", "remove", &format!("127.0.0.1:{port}")]);
+    }
+    let guarded = "nqn.2026-11.org.ringfab:guarded";
+    target.ask(&["subsystem", "add", guarded, "--host", FRIEND, "--authentication", "required"]);
+    let refused = target.attach(guarded).map(drop).expect_err("it has no key");
+    assert!(refused.contains("Authentication Required"), "{refused}");
+    assert!(
+        target.refused(&["subsystem", "add", B, "--host", FRIEND, "--tls", "maybe"]).contains("optional")
+    );
+}
+
+#[test]
 fn what_is_changed_by_command_is_shown_and_can_be_saved() {
     let target = Configurable::start();
     undisturbed(&target, || {

@@ -36,6 +36,12 @@ pub enum SubsystemCommand {
         /// Its model number.
         #[arg(long)]
         model: Option<String>,
+        /// Whether its hosts have to authenticate in band.
+        #[arg(long, value_name = "WHETHER", value_parser = ["required", "optional"])]
+        authentication: Option<String>,
+        /// Whether its hosts have to come over TLS.
+        #[arg(long, value_name = "WHETHER", value_parser = ["required", "optional"])]
+        tls: Option<String>,
     },
     /// Serve a subsystem no longer: its hosts are disconnected. Commands that have begun go on.
     #[command(after_help = examples::SUBSYSTEM_REMOVE)]
@@ -98,6 +104,12 @@ pub enum ListenerCommand {
         /// Who does RDMA: auto, iwarp or verbs.
         #[arg(long)]
         provider: Option<String>,
+        /// Whether connections have TLS, of transport tcp.
+        #[arg(long, value_name = "WHETHER", value_parser = ["required", "allowed", "off"])]
+        tls: Option<String>,
+        /// Only discovery is served there.
+        #[arg(long)]
+        discovery_only: bool,
     },
     /// Let hosts connect at an address no longer: those that came there are disconnected.
     #[command(after_help = examples::LISTENER_REMOVE)]
@@ -131,6 +143,11 @@ pub struct ConfigArguments {
     save: bool,
 }
 
+/// The keys that are given.
+fn named<const N: usize>(texts: [(&str, Option<String>); N]) -> impl Iterator<Item = (String, Value)> {
+    texts.into_iter().filter_map(|(key, text)| Some((key.to_owned(), Value::from(text?))))
+}
+
 /// Adds or removes a subsystem.
 ///
 /// # Errors
@@ -138,15 +155,16 @@ pub struct ConfigArguments {
 pub fn subsystem(place: &Place, command: SubsystemCommand, output: &mut impl Write) -> Result<(), AskError> {
     let request = match command {
         SubsystemCommand::Remove { nqn } => Request::SubsystemRemove { subsystem: nqn },
-        SubsystemCommand::Add { nqn, allow_any_host, host, serial, model } => {
+        SubsystemCommand::Add { nqn, allow_any_host, host, serial, model, authentication, tls } => {
             let mut table = Map::from_iter([("nqn".to_owned(), Value::from(nqn))]);
             if allow_any_host {
                 table.insert("allow_any_host".to_owned(), Value::from(true));
             } else {
                 table.insert("allowed_hosts".to_owned(), Value::from(host));
             }
-            table.extend(serial.map(|serial| ("serial".to_owned(), Value::from(serial))));
-            table.extend(model.map(|model| ("model".to_owned(), Value::from(model))));
+            let texts =
+                [("serial", serial), ("model", model), ("authentication", authentication), ("tls", tls)];
+            table.extend(named(texts));
             table.insert("namespace".to_owned(), Value::Array(Vec::new()));
             Request::SubsystemAdd { subsystem: table }
         }
@@ -188,14 +206,17 @@ pub fn host(place: &Place, command: HostCommand, output: &mut impl Write) -> Res
 pub fn listener(place: &Place, command: ListenerCommand, output: &mut impl Write) -> Result<(), AskError> {
     let (request, what) = match command {
         ListenerCommand::Remove { address } => (Request::ListenerRemove { address }, "removed"),
-        ListenerCommand::Add { address, port, transport, provider } => {
+        ListenerCommand::Add { address, port, transport, provider, tls, discovery_only } => {
             let address = address.trim_start_matches('[').trim_end_matches(']');
             let mut table = Map::from_iter([
                 ("address".to_owned(), Value::from(address)),
                 ("port".to_owned(), Value::from(port)),
                 ("transport".to_owned(), Value::from(transport)),
             ]);
-            table.extend(provider.map(|provider| ("provider".to_owned(), Value::from(provider))));
+            table.extend(named([("provider", provider), ("tls", tls)]));
+            if discovery_only {
+                table.insert("discovery_only".to_owned(), Value::from(true));
+            }
             (Request::ListenerAdd { listener: table }, "added")
         }
     };
