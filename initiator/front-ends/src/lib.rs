@@ -15,6 +15,7 @@
 //! | [`namespaces`] | which namespace a command is for |
 //! | [`engine`] | the controller of a command, and its engine threads |
 //! | [`bench`] | load, measured or verified |
+//! | `failures` | I/O commands that have failed, counted and logged |
 //! | [`registry`] | what this machine has attached |
 //! | [`nbd`] | namespaces as network block devices |
 //! | [`fuse`] | namespaces as files |
@@ -33,6 +34,7 @@ pub mod bench;
 pub mod connect_all;
 pub mod context;
 mod engine;
+mod failures;
 pub mod fuse;
 pub mod interrupt;
 mod keys;

@@ -309,10 +309,16 @@ fn io_fails_when_the_target_is_given_up_and_the_files_stay(way: &Way) {
         assert!(start.elapsed() < Duration::from_secs(15), "{attempt}: after {:?}", start.elapsed());
     }
     assert_eq!(fs::metadata(file(&service, "ns1")).expect("attributes").len(), BYTES);
+    (0..50).for_each(|_| assert!(disk.write_all_at(&[1; 4096], 0).is_err()));
     drop(disk);
     service.signal("TERM");
     assert!(!service.wait(Duration::from_secs(15)).success());
-    assert!(service.log().contains("given up"), "{}", service.log());
+    let log = service.log();
+    assert!(log.contains("given up"), "{log}");
+    // However many fail, a few have a line, and the rest a number.
+    assert!((1..=10).contains(&log.matches("an I/O command has failed").count()), "{log}");
+    let rest = log.lines().find(|line| line.contains("more I/O commands have failed")).expect(&log);
+    assert!(rest.contains("left_out=") && !rest.contains("left_out=0"), "{log}");
     assert!(!is_mounted(&service.path("disks")));
 }
 

@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fuser::{Errno, FileAttr, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, SessionACL};
@@ -17,6 +16,7 @@ use super::disks::{Disks, file_name, nsid_of, nsid_of_inode};
 use super::range_lock::{RangeGuard, RangeLock, cut, touched};
 use super::truncated::Truncated;
 use super::usage::Usage;
+use crate::failures;
 
 /// How long the kernel may believe a size.
 pub(super) const TTL: Duration = Duration::from_secs(1);
@@ -437,30 +437,12 @@ fn seek(bytes: u64, offset: i64, whence: i32) -> Result<i64, Errno> {
     }
 }
 
-/// Commands of this process that have failed. A program that has written may not learn of it: the kernel writes back
-/// what is in memory when it likes.
-static FAILED: AtomicU64 = AtomicU64::new(0);
-
-/// How many commands of this process have failed.
-pub(crate) fn failed_commands() -> u64 {
-    FAILED.load(Ordering::Relaxed)
-}
-
-/// Counts anew.
-pub(crate) fn forget_failed_commands() {
-    FAILED.store(0, Ordering::Relaxed);
-}
-
 /// What a program is told when a command fails.
 pub(super) fn errno(error: IoError) -> Errno {
     let told = errno_of(error);
     // What the controller does not have is asked for once, and done in another way.
     if told != Errno::EOPNOTSUPP {
-        FAILED.fetch_add(1, Ordering::Relaxed);
-        // What is given up at the end is said once, by whoever ends it.
-        if !matches!(error, IoError::Cancelled) {
-            tracing::error!(%error, "an I/O command has failed");
-        }
+        failures::note(error);
     }
     told
 }

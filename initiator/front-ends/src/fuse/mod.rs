@@ -44,6 +44,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::engine::attach_service;
+use crate::failures;
 use crate::interrupt::Interrupt;
 use crate::namespaces::NO_NAMESPACE;
 use crate::options::ConnectArgs;
@@ -54,7 +55,6 @@ use crate::registry;
 use device::Device;
 use disks::file_name;
 use files::Files;
-pub(crate) use files::{failed_commands, forget_failed_commands};
 use handshake::Handshake;
 
 /// The options of `ringfab fuse`.
@@ -153,6 +153,7 @@ pub(crate) fn serve_until<R>(
     interrupt: &Interrupt,
     ready: impl FnOnce(&Controller, &[String]) -> Result<R>,
 ) -> Result<()> {
+    let _told = failures::ToldAtEnd;
     let mut config = mount::config(args)?;
     let read_only = config.mount_options.contains(&fuser::MountOption::RO);
     let directory = &args.directory;

@@ -47,6 +47,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::engine::attach_service;
+use crate::failures;
 use crate::interrupt::Interrupt;
 use crate::options::ConnectArgs;
 use crate::output;
@@ -140,6 +141,7 @@ pub(crate) fn serve_until<R>(
     interrupt: &Interrupt,
     ready: impl FnOnce(&Controller, &str, &[Export]) -> Result<R>,
 ) -> Result<()> {
+    let _told = failures::ToldAtEnd;
     let mut options = args.connect.connect_options()?;
     let connections = usize::from(args.connections_max.div_ceil(args.cores.get()));
     options.waiting_max = options.waiting_max.max(connections * COMMANDS_MAX);

@@ -24,6 +24,7 @@ use super::step::{Done, Outcome};
 use super::watch::{Doorbell, Watch};
 use super::{MountArgs, child, device};
 use crate::context::Context;
+use crate::failures;
 use crate::fuse::{self, FuseArgs, disk_file};
 use crate::interrupt::{Cancelled, Interrupt};
 use crate::namespaces::only_namespace;
@@ -116,7 +117,7 @@ impl<'a> Keeper<'a> {
         DirBuilder::new().mode(0o700).create(&files).with_context(|| format!("make {}", files.display()))?;
         let mut noted = (entry, facts);
         let served = self.serve(&files, &mut noted);
-        let failed = fuse::failed_commands();
+        let failed = failures::count();
         if failed > 0 {
             tracing::error!("{}: {}", self.plan.directory.display(), registry::lost(failed));
             // Who waits for the end reads it.
@@ -186,7 +187,7 @@ impl<'a> Keeper<'a> {
         let file = disk_file(files, namespace.nsid);
         let done = self.step(&namespace, &file, read_only).inspect_err(|_| self.undo(files))?;
         // mkfs goes another way where the controller refuses something, and has checked its own writes.
-        fuse::forget_failed_commands();
+        failures::forget();
         facts.device = Some(done.device.clone());
         facts.fstype = Some(done.fstype.clone());
         let kept = self.keep_mounted(controller, &file, entry, facts);

@@ -8,6 +8,7 @@ use ringfab_memory::SharedBuffer;
 
 use super::super::export::{Refusal, errno};
 use super::super::wire::{Command, Errno, Extent, Request, flag};
+use crate::failures;
 
 /// Requests of one connection at most; beyond that nothing more is received.
 pub(crate) const REQUESTS_MAX: usize = 128;
@@ -39,7 +40,7 @@ impl From<IoError> for Failure {
         let errno = errno(error);
         // What the controller does not have is asked for once; what is given up at the end is said then.
         if !matches!(errno, Errno::NotSup | Errno::Shutdown) {
-            tracing::error!(%error, "an I/O command has failed");
+            failures::note(error);
         }
         Self { errno, reason: Reason::Io(error) }
     }
