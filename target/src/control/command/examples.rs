@@ -102,7 +102,7 @@ pub(super) const HOST_SET: &str = examples!(
 );
 pub(super) const LISTENER_ADD: &str = examples!(
     "ringfab-target listener add 192.0.2.5 --transport tcp",
-    "ringfab-target listener add 192.0.2.5 --port 4421 --transport tcp --tls required",
+    "ringfab-target listener add 192.0.2.5 --transport tcp --tls required",
     "ringfab-target listener add '[::]' --port 4421 --provider iwarp"
 );
 pub(super) const LISTENER_REMOVE: &str = examples!("ringfab-target listener remove 192.0.2.5:4420");
