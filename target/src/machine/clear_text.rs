@@ -37,16 +37,14 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
+    use super::super::tests::key_file;
     use super::*;
 
     #[test]
     fn a_listener_without_tls_is_named_where_a_host_with_a_key_may_come() {
         let file = tempfile::NamedTempFile::new().expect("a file");
-        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(0o600)).expect("for few eyes");
-        let key = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
-        std::fs::write(file.path(), key).expect("a key");
+        let text = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+        let key = key_file(file.path(), text);
         let found = |host: &str, demand: &str| -> Vec<String> {
             let text = format!(
                 "[[listener]]\naddress = \"127.0.0.1\"\ntransport = \"tcp\"\nport = 1\ntls = \"allowed\"\n\
@@ -54,8 +52,7 @@ mod tests {
                  [[listener]]\naddress = \"127.0.0.1\"\nport = 3\n\
                  [[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\nallowed_hosts = [\"nqn.2026-11.org.ringfab:h\"]\n\
                  {demand}\n[[subsystem.namespace]]\nnull = \"1MiB\"\n\
-                 [[host]]\nnqn = {host:?}\ntls_key = \"file:{}\"\n",
-                file.path().display()
+                 [[host]]\nnqn = {host:?}\ntls_key = {key}\n"
             );
             let config = Config::parse(&text, "test").unwrap_or_else(|error| panic!("{error}"));
             findings(&config).iter().map(|finding| finding.to_string()).collect()

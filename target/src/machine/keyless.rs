@@ -41,19 +41,13 @@ fn subsystem(config: &Config, subsystem: &SubsystemConfig) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
+    use super::super::tests::key_file;
     use super::*;
 
     #[test]
     fn who_asks_for_keys_that_nobody_has_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
-        let key = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).expect("a key");
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("for few eyes");
-            format!("\"file:{}\"", path.display())
-        };
+        let key = |name: &str, text: &str| key_file(&folder.path().join(name), text);
         let tls = key("tls", "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:");
         let dhchap = key("dhchap", "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:");
         let found = |listener: &str, demands: &str, host: &str| -> Vec<String> {

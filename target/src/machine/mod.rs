@@ -90,3 +90,17 @@ pub(crate) fn server_of(config: &Config) -> Option<u32> {
     let socket = config.control.clone().unwrap_or_default().socket;
     process::serving_process(Path::new(&socket))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Writes a key to a file that few may read, and returns the value of a configuration that names it.
+    pub(super) fn key_file(path: &Path, text: &str) -> String {
+        std::fs::write(path, text).expect("a key");
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("for few eyes");
+        format!("\"file:{}\"", path.display())
+    }
+}

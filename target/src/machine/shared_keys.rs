@@ -25,11 +25,11 @@ fn of_host(host: &HostConfig, earlier: &[HostConfig]) -> Vec<Finding> {
         )
     });
     let has_same = |other: &&HostConfig| {
-        let dhchap = |host: &HostConfig| host.authentication.as_ref().map(|own| own.key.key.clone());
-        dhchap(host).is_some_and(|key| dhchap(other) == Some(key))
+        let (own, theirs) = (host.authentication.as_ref(), other.authentication.as_ref());
+        own.zip(theirs).is_some_and(|(own, theirs)| own.key.key == theirs.key.key)
     };
     let has_same_psk = |other: &&HostConfig| {
-        host.tls.as_ref().is_some_and(|own| other.tls.as_ref().is_some_and(|tls| tls.key.key == own.key.key))
+        host.tls.as_ref().zip(other.tls.as_ref()).is_some_and(|(own, theirs)| own.key.key == theirs.key.key)
     };
     let shared = |key: &str, other: &HostConfig| {
         found(format!("it has the {key} of {}, so that each of them can be the other", other.nqn))
@@ -41,19 +41,13 @@ fn of_host(host: &HostConfig, earlier: &[HostConfig]) -> Vec<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt as _;
-
+    use super::super::tests::key_file;
     use super::*;
 
     #[test]
     fn keys_that_two_have_are_named_and_no_others() {
         let folder = tempfile::tempdir().expect("a folder");
-        let key = |name: &str, text: &str| {
-            let path = folder.path().join(name);
-            std::fs::write(&path, text).expect("a key");
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("for few eyes");
-            format!("\"file:{}\"", path.display())
-        };
+        let key = |name: &str, text: &str| key_file(&folder.path().join(name), text);
         let new = || {
             use ringfab_auth::{DhchapKey, Hash, system_random};
             DhchapKey::generate(Hash::Sha256, None, &mut system_random()).to_text()

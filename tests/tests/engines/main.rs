@@ -17,6 +17,15 @@ fn target(listener: &str) -> TestTarget {
     TestTarget::with("cores = 2\nspin_us = 20", listener, MEMORY)
 }
 
+/// A load goes on, with one controller, and the crew leaves it.
+fn ends_in_order(crew: &mut Crew, target: &TestTarget) {
+    crew.wait_for_answers(200);
+    crew.stop_load();
+    assert_eq!(target.target.controllers().len(), 1, "one controller for all of them");
+    crew.detach(0);
+    crew.expect("detached", |life| matches!(life, Life::Detached(None)));
+}
+
 #[test]
 fn each_engine_reads_what_the_others_have_written_to_one_controller() {
     for transport in TRANSPORTS {
@@ -52,11 +61,7 @@ fn any_connection_that_is_cut_ends_all_and_each_command_is_answered_once() {
             crew.expect("lost", |life| matches!(life, Life::Lost));
             crew.expect("back", |life| matches!(life, Life::Ready { reconnected: true }));
         }
-        crew.wait_for_answers(200);
-        crew.stop_load();
-        assert_eq!(target.target.controllers().len(), 1, "{transport}");
-        crew.detach(0);
-        crew.expect("detached", |life| matches!(life, Life::Detached(None)));
+        ends_in_order(&mut crew, &target);
     }
 }
 
@@ -77,11 +82,7 @@ fn a_reset_ends_all_connections_and_each_command_is_answered_once() {
             crew.expect("back", |life| matches!(life, Life::Ready { reconnected: true }));
             assert!(round > 0 || target.target.controllers()[0].id() != first, "it is another one");
         }
-        crew.wait_for_answers(200);
-        crew.stop_load();
-        assert_eq!(target.target.controllers().len(), 1, "{transport}");
-        crew.detach(0);
-        crew.expect("detached", |life| matches!(life, Life::Detached(None)));
+        ends_in_order(&mut crew, &target);
     }
 }
 
