@@ -10,6 +10,7 @@ pub mod devices;
 pub mod fake_disk;
 pub mod fake_target;
 pub mod member;
+mod mounts;
 pub mod openssl;
 pub mod player;
 mod port;
@@ -36,6 +37,7 @@ use ringfab_target::core::CoreUsage;
 use ringfab_target::{Config, Identity, Target};
 use tempfile::TempDir;
 
+pub use mounts::{is_mounted, mountinfo, own_mounts};
 pub use port::free_port;
 pub use program::{not_run, program};
 pub use service::{Caching, PATIENCE, Service, file_target, file_target_with, have, run_bounded, wait_until};

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines};
-use std::path::Path;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -11,7 +10,9 @@ use std::time::{Duration, Instant};
 use ringfab_target::Config;
 use ringfab_target::config::SubsystemConfig;
 use ringfab_target::control::Manager;
-use ringfab_tests::{NQN, PATIENCE, TestTarget, have, not_run, program, run_bounded, wait_until};
+use ringfab_tests::{
+    NQN, PATIENCE, TestTarget, have, is_mounted, not_run, own_mounts, program, run_bounded, wait_until,
+};
 use serde_json::{Value, json};
 
 const OTHER: &str = "nqn.2026-11.org.ringfab:other";
@@ -140,16 +141,12 @@ fn a_subsystem_that_has_no_namespace_yet_is_attached_and_shows_what_comes() {
     });
 }
 
-fn is_mounted(directory: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/self/mounts").expect("the mounts");
-    mounts.lines().any(|line| line.split(' ').nth(1) == directory.to_str())
-}
-
 #[test]
 fn each_subsystem_is_a_directory_of_files_and_none_is_mounted_afterwards() {
     if let Err(error) = fs::File::options().read(true).write(true).open("/dev/fuse") {
         return not_run(&format!("/dev/fuse cannot be opened: {error}"));
     }
+    own_mounts();
     let target = TestTarget::with_listener(TCP, NAMESPACE);
     let folder = tempfile::tempdir().expect("a folder");
     let directory = folder.path().join("all");

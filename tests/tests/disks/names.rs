@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ringfab_tests::{TestTarget, free_port, not_run, program, run_bounded};
+use ringfab_tests::{TestTarget, free_port, not_run, own_mounts, program, run_bounded};
 use serde_json::{Value, json};
 
 use super::{MIB, Target, cached, config, make_file, serve, wait_until};
@@ -140,6 +140,7 @@ struct MountedDevice {
 
 impl MountedDevice {
     fn new() -> Option<Self> {
+        own_mounts();
         let folder = tempfile::tempdir().expect("a folder");
         let image = make_file(folder.path(), "image", 8 * MIB);
         let losetup = Command::new("losetup")

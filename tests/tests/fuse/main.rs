@@ -16,7 +16,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
-use ringfab_tests::{NQN, Service, TestTarget, file_target, free_port, not_run, program, run_bounded};
+use ringfab_tests::{
+    NQN, Service, TestTarget, file_target, free_port, is_mounted, not_run, own_mounts, program, run_bounded,
+};
 
 use way::{Way, by_both_ways, while_off};
 
@@ -25,6 +27,7 @@ const MEMORY: &str = "[[subsystem.namespace]]\nmemory = \"16MiB\"\nblock_bytes =
 const BYTES: u64 = 16 << 20;
 
 fn mount(way: &Way, url: &str, more: &[&str]) -> Service {
+    own_mounts();
     Service::start("ringfab", |folder| {
         let directory = folder.join("disks");
         fs::create_dir(&directory).expect("a directory");
@@ -40,11 +43,6 @@ fn file(service: &Service, name: &str) -> PathBuf {
 
 fn open(path: &Path) -> File {
     OpenOptions::new().read(true).write(true).open(path).expect("opened")
-}
-
-fn is_mounted(directory: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/self/mounts").expect("the mounts");
-    mounts.lines().any(|line| line.split(' ').nth(1) == directory.to_str())
 }
 
 by_both_ways! {

@@ -1,6 +1,7 @@
 //! The end of a mount: by a command, by the system, by signals.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -87,10 +88,14 @@ fn what_could_not_be_written_back_is_told_at_the_end() {
     let disks = machine.text("b");
     run_bounded(20, "mount", &["-t", "tmpfs", "-o", "size=4M", "none", &disks]);
     fs::File::create(machine.path("b/disk")).expect("a file").set_len(64 << 20).expect("its size");
-    let namespace = format!("[[subsystem.namespace]]\npath = {:?}\n", machine.path("b/disk"));
-    let target = TestTarget::with_listener("transport = \"tcp\"", &namespace);
+    // Its state is not on the disk that is full.
+    let image = machine.path("disk");
+    symlink(machine.path("b/disk"), &image).expect("a link");
+    let port = free_port();
+    // A process of its own, which sees this test's mounts.
+    let target = file_target(port, &image);
     let directory = machine.text("a");
-    let url = url(&target, 1);
+    let url = format!("nvme+rdma://127.0.0.1:{port}/{NQN}?ns=1");
     machine.ok(&["mount", &url, &directory, "--mkfs", "ext4"]);
     // Nobody asks whether it is on the disk.
     fs::write(machine.path("a/file"), vec![0x5a; 20 << 20]).expect("written");

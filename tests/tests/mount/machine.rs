@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringfab_tests::{have, not_run, program, wait_until};
+use ringfab_tests::{have, mountinfo, not_run, own_mounts, program, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -37,6 +37,7 @@ impl Machine {
             () if !can_loop => "this user has no loop devices",
             () if !have("mkfs.ext4") && !Path::new("/usr/sbin/mkfs.ext4").exists() => "there is no mkfs.ext4",
             () => {
+                own_mounts();
                 let folder = tempfile::tempdir().expect("a folder");
                 for name in ["a", "b", "run"] {
                     fs::create_dir(folder.path().join(name)).expect("a directory");
@@ -123,7 +124,7 @@ impl Machine {
 
     /// The mounts below this machine's folder: place, kind, source.
     pub(crate) fn mounts(&self) -> Vec<(PathBuf, String, String)> {
-        let text = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+        let text = mountinfo();
         let mount = |line: &str| {
             let fields: Vec<&str> = line.split(' ').collect();
             let after = fields.iter().position(|field| *field == "-")?;

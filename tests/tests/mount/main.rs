@@ -13,7 +13,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use ringfab_tests::{NQN, Service, TestTarget, file_target, free_port, wait_until};
+use ringfab_tests::{NQN, Service, TestTarget, file_target, free_port, mountinfo, wait_until};
 
 use machine::Machine;
 
@@ -58,7 +58,7 @@ fn one_command_mounts_and_one_undoes_everything() {
         let known = (entry["state"].as_str(), entry["nqn"].as_str(), entry["kind"].as_str());
         assert_eq!(known, (Some("connected"), Some(NQN), Some("mount")));
         assert_eq!(entry["namespaces"][0]["nsid"], nsid);
-        let text = fs::read_to_string("/proc/self/mountinfo").expect("the mounts");
+        let text = mountinfo();
         let line = text.lines().find(|line| line.contains(&directory)).expect("mounted");
         assert!(line.contains("noatime") && line.contains("nodev"), "{line}");
         let table = machine.ok(&["list"]);

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use ringfab_tests::{TestTarget, not_run};
+use ringfab_tests::{TestTarget, not_run, own_mounts};
 use tempfile::TempDir;
 
 use super::{out, output, ringfab, target};
@@ -232,6 +232,7 @@ const SHAPES: [Shape; 27] = [
             not_run("the JSON of ringfab fuse: there is no /dev/fuse");
             return Vec::new();
         }
+        own_mounts();
         let files = place.path("files");
         fs::create_dir(&files).expect("a directory");
         vec![place.served(&["fuse", &place.url, &files], |_| ()).0]
@@ -266,6 +267,7 @@ fn mounted(place: &Place) -> Vec<Value> {
         not_run("the JSON of ringfab mount: this user has no loop devices, or no /dev/fuse");
         return Vec::new();
     }
+    own_mounts();
     let directory = place.path("mounted");
     fs::create_dir(&directory).expect("a directory");
     let mount = ["mount", &place.url, &directory, "--nsid", "1", "--mkfs", "ext2"];

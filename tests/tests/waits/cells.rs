@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ringfab_tests::fake_target::{FakeTarget, Fault};
-use ringfab_tests::{NQN, not_run, program};
+use ringfab_tests::{NQN, not_run, own_mounts, program};
 use tempfile::TempDir;
 
 /// A command with a controller to talk to.
@@ -67,6 +67,7 @@ impl Running {
             Verb::Bench => ("bench", words("--depth 4 --time 60s")),
             Verb::Nbd => ("nbd", words(&format!("--socket {}", path("socket")))),
             Verb::Fuse => {
+                own_mounts();
                 fs::create_dir(folder.path().join("disks")).expect("a directory");
                 ("fuse", words(&format!("{} --io-uring never", path("disks"))))
             }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use ringfab_tests::{Service, TestTarget, not_run, program};
+use ringfab_tests::{Service, TestTarget, is_mounted, not_run, own_mounts, program};
 
 const MEMORY: &str = "[[subsystem.namespace]]\nmemory = \"16MiB\"\nblock_bytes = 512\n";
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -17,12 +17,8 @@ fn can_mount() -> bool {
     if !can {
         not_run("ringfab fuse: there is no /dev/fuse, or no right to mount");
     }
+    own_mounts();
     can
-}
-
-fn is_mounted(directory: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/self/mounts").expect("the mounts");
-    mounts.lines().any(|line| line.split(' ').nth(1) == directory.to_str())
 }
 
 fn words(words: &[&str]) -> Vec<String> {
