@@ -6,6 +6,9 @@
 #
 # `cargo test` does the same one program after the other, which takes more than twice as long. What a program says is
 # said when it is over. The end says how many tests passed, which failed, and what could not run. Needs jq.
+#
+# What runs beside others on a busy machine may fail for their sake. If few tests fail, each runs once more, by itself.
+# The end says which ones passed only then: one that needs this again and again is broken.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -18,6 +21,8 @@ FIRST=(ringfab-tests:peers ringfab-tests:replay ringfab-tests:slow ringfab-tests
 # What measures how long something takes, or what of a processor it takes, runs by itself,
 # a test at a time.
 ALONE=(ringfab-tests:idle ringfab-reactor:waiting ringfab-tests:watchdog)
+# If more fail, it is not for the sake of others.
+AGAIN_MAX=3
 
 main() {
     local name what=(--lib --bins --tests)
@@ -45,6 +50,7 @@ main() {
         PIDS+=("$!")
         wait
     done
+    try_again
     report
     [ "${1:-}" = units ] || cargo test --quiet --locked --workspace --doc
 }
@@ -89,21 +95,55 @@ run_program() {
     flock "$TMP/programs" cat "$TMP/$name.all"
 }
 
+# failed_of NAME: the tests of a program that failed, a line each.
+failed_of() {
+    sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$TMP/$1.said"
+}
+
+# The programs that did not pass, a line each.
+failed_programs() {
+    local name
+    while read -r name _; do
+        [ -e "$TMP/$name.passed" ] || echo "$name"
+    done <"$TMP/programs"
+}
+
+# A second try for a few failed tests, by themselves. A program that ended in another way than by failed tests has none.
+try_again() {
+    local name program folder programs=() failed=() tests
+    mapfile -t programs < <(failed_programs)
+    for name in "${programs[@]}"; do
+        mapfile -t -O "${#failed[@]}" failed < <(failed_of "$name")
+    done
+    [ "${#failed[@]}" -le "$AGAIN_MAX" ] || return 0
+    for name in "${programs[@]}"; do
+        mapfile -t tests < <(failed_of "$name")
+        [ "${#tests[@]}" -gt 0 ] || continue
+        read -r _ program folder < <(grep "^$name " "$TMP/programs")
+        say "Once more, by themselves: $name: ${tests[*]}"
+        # A pass is one of exactly these tests: a filter that finds none passes, too.
+        if (cd "$folder" && "$program" --exact --test-threads=1 "${tests[@]}" </dev/null) |& tee "$TMP/$name.again" &&
+            grep -q "^test result: ok\. ${#tests[@]} passed" "$TMP/$name.again"; then
+            touch "$TMP/$name.passed"
+            printf '%s\n' "${tests[@]/#/$name: }" >>"$TMP/second"
+        fi
+    done
+}
+
 # What failed fails here, and so does what never ran.
 report() {
     local failed=() name passed ignored
-    while read -r name _; do
-        [ -e "$TMP/$name.passed" ] || failed+=("$name")
-    done <"$TMP/programs"
+    mapfile -t failed < <(failed_programs)
     passed=$(total passed)
     ignored=$(total ignored)
     say "$passed tests passed in $(wc -l <"$TMP/programs") programs, $ignored are ignored"
     [ ! -s "$RINGFAB_NOT_RUN" ] || say "$(wc -l <"$RINGFAB_NOT_RUN") could not run:"
     sed 's/^/    /' "$RINGFAB_NOT_RUN"
+    [ ! -e "$TMP/second" ] || sed 's/^/    passed only at the second try, by itself: /' "$TMP/second"
     [ "${#failed[@]}" -gt 0 ] || return 0
     say "FAILED:"
     for name in "${failed[@]}"; do
-        note "$name: $(sed -nE 's/^test (.*) \.\.\. FAILED$/\1/p' "$TMP/$name.said" | paste -sd ' ')"
+        note "$name: $(failed_of "$name" | paste -sd ' ')"
     done
     fail "tests failed in: ${failed[*]}"
 }
