@@ -14,9 +14,10 @@
 //! | [`options`] | the options of a connection |
 //! | [`namespaces`] | which namespace a command is for |
 //! | [`engine`] | the controller of a command, and its engine threads |
-//! | [`bench`] | load, measured or verified |
 //! | `failures` | I/O commands that have failed, counted and logged |
-//! | [`registry`] | what this machine has attached |
+//! | `registry` | what this machine has attached |
+//! | [`overwriting`] | what is asked before a namespace is overwritten |
+//! | [`bench`] | load, measured or verified |
 //! | [`nbd`] | namespaces as network block devices |
 //! | [`fuse`] | namespaces as files |
 //! | [`connect_all`] | all subsystems that discovery shows, each by one of the two |
@@ -26,8 +27,8 @@
 //! Each module uses only those before it. A program that wants a remote disk needs none of this:
 //! see [`ringfab_initiator`].
 //!
-//! Not implemented here: ublk and vhost-user, NBD over TLS, NBD's block status and extended headers, and file systems
-//! of our own: `volumes` mounts those that the kernel has.
+//! Not implemented here: ublk and vhost-user, NBD over TLS, NBD's extended headers, and file systems of our own:
+//! `volumes` mounts those that the kernel has.
 
 pub mod authentication;
 pub mod bench;
@@ -43,6 +44,7 @@ pub mod namespaces;
 pub mod nbd;
 pub mod options;
 pub mod output;
+pub mod overwriting;
 pub mod progress;
 pub mod quantity;
 mod ready;

@@ -1,10 +1,7 @@
 //! Which namespace a command is for.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use ringfab_initiator::Namespace;
-
-use crate::context::Usage;
-use crate::quantity::Bytes;
 
 /// Why nothing can be done.
 pub(crate) const NO_NAMESPACE: &str = "the subsystem has no namespace; see the target's configuration, or, if the \
@@ -23,23 +20,6 @@ pub fn only_namespace(namespaces: &[Namespace]) -> Result<Namespace> {
             bail!("the subsystem has several namespaces; choose one with --nsid: {}", ids.join(", "))
         }
     }
-}
-
-/// Lets through who named this namespace as the one to overwrite.
-///
-/// # Errors
-/// When it is read only, or `confirmed` does not name it.
-pub fn confirm_overwriting(namespace: &Namespace, confirmed: Option<u32>) -> Result<()> {
-    ensure!(!namespace.read_only, "namespace {} is read only", namespace.nsid);
-    if confirmed == Some(namespace.nsid) {
-        return Ok(());
-    }
-    let (nsid, size) = (namespace.nsid, Bytes(namespace.bytes()));
-    let wrong = confirmed.map_or_else(String::new, |wrong| format!(", not with --destroy-data {wrong}"));
-    Err(Usage(format!(
-        "this overwrites namespace {nsid} ({size}); confirm it with --destroy-data {nsid}{wrong}"
-    ))
-    .into())
 }
 
 #[cfg(test)]
@@ -67,19 +47,5 @@ pub(crate) mod tests {
             deallocated_reads_zeroes: true,
             preferred_write_blocks: 1,
         }
-    }
-
-    #[test]
-    fn nothing_is_overwritten_without_naming_the_namespace() {
-        assert!(confirm_overwriting(&namespace(), Some(3)).is_ok());
-        let error = confirm_overwriting(&namespace(), None).expect_err("not confirmed");
-        assert!(error.is::<Usage>());
-        assert_eq!(
-            error.to_string(),
-            "this overwrites namespace 3 (1 MiB); confirm it with --destroy-data 3"
-        );
-        assert!(confirm_overwriting(&namespace(), Some(1)).is_err());
-        let read_only = Namespace { read_only: true, ..namespace() };
-        assert!(confirm_overwriting(&read_only, Some(3)).is_err());
     }
 }

@@ -1,9 +1,10 @@
 //! What is refused, and leaves nothing.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use ringfab_tests::{NQN, TestTarget, free_port, run_bounded};
+use ringfab_tests::{NQN, Service, TestTarget, free_port, run_bounded};
 
 use super::machine::Machine;
 use super::{mounted, target, url};
@@ -93,6 +94,39 @@ fn what_is_mounted_is_not_mounted_again() {
     machine.fails(&["mount", &url(&target, 1), &directory], "has a file system already: tmpfs");
     machine.fails(&["umount", &directory], "was not mounted by `ringfab mount`: it is tmpfs");
     run_bounded(20, "umount", &[&directory]);
+}
+
+#[test]
+fn what_is_mounted_is_not_overwritten() {
+    let Some(machine) = Machine::new("what is written beside a mount") else { return };
+    let target = target();
+    mounted(&machine, &target, &[]);
+    let (directory, one, two) = (machine.text("a"), url(&target, 1), url(&target, 2));
+    let refused = format!("namespace 1 is mounted on {directory}");
+    let confirmed = ["--destroy-data", "1"];
+    let write = ["write", &one, "--input", "/dev/zero", "--length", "4KiB"];
+    let trim = ["trim", &one, "--length", "4KiB"];
+    let bench = ["bench", &one, "--rw", "randwrite", "--time", "100ms"];
+    for command in [&write[..], &trim, &bench] {
+        machine.fails(&[command, &confirmed].concat(), &refused);
+        machine.fails(&[command, &confirmed].concat(), &format!("`ringfab umount {directory}` first"));
+    }
+    // Reading harms nothing, and the other namespace is not mounted.
+    machine.ok(&["bench", &one, "--rw", "randread", "--time", "100ms", "--warmup", "0s"]);
+    machine.ok(&["write", &two, "--input", "/dev/zero", "--length", "4KiB", "--destroy-data", "2"]);
+    let served = |more: &[&str]| {
+        let arguments = |folder: &Path| {
+            let socket = folder.join("socket").display().to_string();
+            let nbd = ["nbd", &one, "--socket", &socket];
+            nbd.iter().chain(more).map(|argument| (*argument).to_owned()).collect()
+        };
+        Service::start_with("ringfab", arguments, &[("RINGFAB_RUNTIME_DIRECTORY", &machine.path("run"))])
+    };
+    assert!(served(&[]).log().contains(&format!("{refused}; who writes to it here as well")));
+    assert!(!served(&["--read-only"]).log().contains("is mounted on"));
+    machine.ok(&["umount", &directory]);
+    machine.ok(&[&write[..], &confirmed].concat());
+    machine.assert_clean();
 }
 
 #[test]

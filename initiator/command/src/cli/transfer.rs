@@ -14,9 +14,10 @@ use ringfab_process::terminal::{self, Stream};
 use serde_json::{Value, json};
 
 use ringfab_front_ends::context::{Context, Usage};
-use ringfab_front_ends::namespaces::{confirm_overwriting, only_namespace};
+use ringfab_front_ends::namespaces::only_namespace;
 use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output::{self, ReaderGone};
+use ringfab_front_ends::overwriting::confirm_overwriting;
 use ringfab_front_ends::progress::{self, Progress};
 use ringfab_front_ends::quantity::Bytes;
 
@@ -99,7 +100,7 @@ pub(crate) fn write(args: &WriteArgs, context: &Context) -> Result<()> {
     let options = args.connect.connect_options()?;
     let (copied, time) = with_controller(&args.connect, context, |controller| {
         let namespace = only_namespace(&controller.namespaces())?;
-        confirm_overwriting(&namespace, args.destroy_data)?;
+        confirm_overwriting(controller, &namespace, args.destroy_data)?;
         let (mut source, known) = open_input(args.input.as_ref())?;
         let length = args.length.map(|length| length.0);
         let most = namespace.bytes().saturating_sub(args.offset.0);

@@ -7,9 +7,10 @@ use ringfab_initiator::{BlockRange, Namespace};
 use serde_json::json;
 
 use ringfab_front_ends::context::{Context, Usage};
-use ringfab_front_ends::namespaces::{confirm_overwriting, only_namespace};
+use ringfab_front_ends::namespaces::only_namespace;
 use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output;
+use ringfab_front_ends::overwriting::confirm_overwriting;
 use ringfab_front_ends::quantity::Bytes;
 
 use super::with_controller;
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &TrimArgs, context: &Context) -> Result<()> {
         let namespace = only_namespace(&controller.namespaces())?;
         let ranges = args.place.ranges(&namespace)?;
         let confirmed = if args.force { Some(namespace.nsid) } else { args.destroy_data };
-        confirm_overwriting(&namespace, confirmed)?;
+        confirm_overwriting(controller, &namespace, confirmed)?;
         let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
         if args.zeroout {
             ensure!(namespace.write_zeroes_blocks_max > 0, "the controller has no Write Zeroes");

@@ -37,9 +37,10 @@ use ringfab_process::terminal::{self, Stream};
 use crate::context::{Context, Usage};
 use crate::engine::attach;
 use crate::interrupt::{Cancelled, Interrupt};
-use crate::namespaces::{confirm_overwriting, only_namespace};
+use crate::namespaces::only_namespace;
 use crate::options::ConnectArgs;
 use crate::output;
+use crate::overwriting::confirm_overwriting;
 use crate::quantity::{Bytes, Span, cores};
 use compare::CompareArgs;
 use gather::Second;
@@ -273,6 +274,9 @@ impl Queues {
 /// What each engine does.
 fn workloads(args: &BenchArgs, controller: &Controller, queues: Queues, seed: u64) -> Result<Vec<Workload>> {
     let namespace = only_namespace(&controller.namespaces())?;
+    if args.rw.read_percent(args.rwmix) < 100 {
+        confirm_overwriting(controller, &namespace, args.destroy_data)?;
+    }
     let engines = 0..queues.engines;
     let each = engines.map(|engine| {
         let all = workload(args, &namespace, queues.outstanding(engine), seed)?;
@@ -409,9 +413,6 @@ fn extents(args: &BenchArgs, namespace: &Namespace) -> Result<u64> {
 
 fn workload(args: &BenchArgs, namespace: &Namespace, outstanding: usize, seed: u64) -> Result<Workload> {
     let read_percent = args.rw.read_percent(args.rwmix);
-    if read_percent < 100 {
-        confirm_overwriting(namespace, args.destroy_data)?;
-    }
     let block_bytes = u64::from(namespace.block_bytes);
     let io_bytes = args.bs.0;
     let offset = args.offset.0;

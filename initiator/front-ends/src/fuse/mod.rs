@@ -131,6 +131,7 @@ impl FuseArgs {
     pub(crate) fn register(&self, controller: &Controller) -> Option<registry::Entry> {
         let mut facts = registry::facts(registry::Kind::Fuse, &self.connect, controller);
         facts.directory = std::path::absolute(&self.directory).ok();
+        facts.read_only = self.read_only || self.options.iter().any(|option| option == "ro");
         registry::announce(&facts, controller)
     }
 }

@@ -119,6 +119,7 @@ impl NbdArgs {
     pub(crate) fn register(&self, controller: &Controller, uri: &str) -> Option<registry::Entry> {
         let mut facts = registry::facts(registry::Kind::Nbd, &self.connect, controller);
         facts.uri = Some(uri.to_owned());
+        facts.read_only = self.read_only;
         registry::announce(&facts, controller)
     }
 }

@@ -171,6 +171,7 @@ pub(crate) fn announce(facts: &Facts, controller: &Controller) -> Option<Entry> 
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("{}-{}-{number}", facts.kind.name(), std::process::id());
+    warn_of_mounts(facts);
     let made = || -> Result<Entry> {
         forget_dead();
         let Claim::Ours(mut entry, _) = Entry::claim(&name)? else { bail!("{name} is taken") };
@@ -192,6 +193,31 @@ pub(crate) fn facts(kind: Kind, connect: &ConnectArgs, controller: &Controller) 
     let mut url = connect.url.clone();
     url.namespace = url.namespace.or(connect.nsid);
     Facts::new(kind, &url, &controller.info().subsystem, &controller.namespaces())
+}
+
+/// The mounts of a namespace that live.
+///
+/// # Errors
+/// When the folder is there and cannot be read.
+pub(crate) fn mounts_of(nqn: &str, nsid: u32) -> Result<Vec<Found>> {
+    let mut found = entries()?;
+    found.retain(|found| found.facts.kind == Kind::Mount && found.is_living());
+    found.retain(|found| found.facts.nqn == nqn && found.facts.has(nsid));
+    Ok(found)
+}
+
+/// Warns of disks that this process is about to serve for writing, although they are mounted.
+fn warn_of_mounts(facts: &Facts) {
+    for disk in facts.namespaces.iter().filter(|_| !facts.read_only) {
+        for mount in mounts_of(&facts.nqn, disk.nsid).into_iter().flatten() {
+            let at = mount.facts.directory.unwrap_or_default();
+            tracing::warn!(
+                "namespace {} is mounted on {}; who writes to it here as well destroys its file system",
+                disk.nsid,
+                at.display()
+            );
+        }
+    }
 }
 
 /// Removes entries of servers that were killed: these leave nothing else that is not removed by whoever comes next.

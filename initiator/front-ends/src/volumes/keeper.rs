@@ -315,13 +315,12 @@ fn start_watch(watch: Watch, sender: Sender<Result<()>>) -> Result<()> {
 
 /// A disk that is written by two file systems at once is lost.
 fn refuse_second(ours: &Facts, name: &str) -> Result<()> {
-    for other in registry::entries()? {
-        let same =
-            other.facts.nqn == ours.nqn && other.facts.namespaces.iter().any(|disk| ours.has(disk.nsid));
-        let is_mount = other.facts.kind == Kind::Mount && other.name() != name && other.is_living();
-        if is_mount && same && !(other.facts.read_only && ours.read_only) {
-            let at = other.facts.directory.unwrap_or_default();
-            bail!("this namespace is mounted on {} already; two mounts would destroy it", at.display());
+    for disk in &ours.namespaces {
+        for other in registry::mounts_of(&ours.nqn, disk.nsid)? {
+            if other.name() != name && !(other.facts.read_only && ours.read_only) {
+                let at = other.facts.directory.unwrap_or_default();
+                bail!("this namespace is mounted on {} already; two mounts would destroy it", at.display());
+            }
         }
     }
     Ok(())
