@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use ringfab_tests::{NQN, PATIENCE, TestTarget, file_target, free_port, program, run_bounded, wait_until};
+use serde_json::Value;
 
 use super::killed::User;
 use super::machine::Machine;
@@ -99,8 +100,10 @@ fn what_could_not_be_written_back_is_told_at_the_end() {
     machine.ok(&["mount", &url, &directory, "--mkfs", "ext4"]);
     // Nobody asks whether it is on the disk.
     fs::write(machine.path("a/file"), vec![0x5a; 20 << 20]).expect("written");
-    let said = machine.run(&["umount", &directory]);
+    let said = machine.run(&["umount", &directory, "--json"]);
     assert_eq!(said.code, Some(0), "{said:?}");
+    let document: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    assert!(document["failed_commands"].as_u64() > Some(0), "{said:?}");
     assert!(said.stderr.contains("failed since it was mounted, and what was written may not be"), "{said:?}");
     drop(target);
     run_bounded(20, "umount", &[&disks]);

@@ -42,7 +42,7 @@ pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
         if device::is_lost_at(&directory) {
             leftovers::unmount(&directory, busy)?;
             log::say(&format!("ringfab: removed what a killed process has left on {shown}"));
-            return unmounted(context, &shown);
+            return unmounted(context, &shown, None);
         }
         match Mount::at(&directory) {
             Some(mount) => bail!(
@@ -54,18 +54,26 @@ pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
             None => bail!("{shown} is not mounted"),
         }
     };
-    if found.is_living() {
-        unmount(args, &directory, &found, context)?;
+    let failed_commands = if found.is_living() {
+        unmount(args, &directory, &found, context)?
     } else {
-        let pid = found.facts.pid;
+        let (pid, failed_commands) = (found.facts.pid, found.facts.failed_commands);
         leftovers::forget(found, busy)?;
         log::say(&format!("ringfab: removed what process {pid} has left on {shown}, which was killed"));
+        Some(failed_commands)
+    };
+    if let Some(failed) = failed_commands.filter(|failed| *failed > 0) {
+        log::say(&format!("ringfab: {shown}: {}", registry::lost(failed)));
     }
-    unmounted(context, &shown)
+    unmounted(context, &shown, failed_commands)
 }
 
-fn unmounted(context: &Context, shown: &str) -> Result<()> {
-    output::either(context.json, || json!({ "unmounted": shown }), || format!("{shown} is unmounted"))
+fn unmounted(context: &Context, shown: &str, failed_commands: Option<u64>) -> Result<()> {
+    output::either(
+        context.json,
+        || json!({ "unmounted": shown, "failed_commands": failed_commands }),
+        || format!("{shown} is unmounted"),
+    )
 }
 
 /// The directory that is meant, and the mount of it.
@@ -112,8 +120,9 @@ fn volume_directory(name: &str) -> Result<PathBuf> {
     Ok(volume.directory().to_owned())
 }
 
-/// Unmounts it, and waits for the end of its keeper.
-fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context) -> Result<()> {
+/// Unmounts it, and waits for the end of its keeper. Returns how many I/O commands have failed, if it
+/// has ended.
+fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context) -> Result<Option<u64>> {
     let shown = directory.display();
     let path = directory.to_string_lossy();
     if is_mounted(directory, found) {
@@ -149,9 +158,9 @@ fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context
         let who = second_place(device, directory);
         let who = who.unwrap_or_else(|| holders::describe_disk(directory, device));
         log::say(&format!("ringfab: {shown} is in use still: {who}"));
-        return Ok(());
+        return Ok(None);
     }
-    wait_for_end(directory, found, context)
+    wait_for_end(directory, found, context).map(Some)
 }
 
 /// What lies on top is what umount(8) would take away.
@@ -222,7 +231,8 @@ fn what_for(found: &Found) -> String {
     }
 }
 
-fn wait_for_end(directory: &Path, found: &Found, context: &Context) -> Result<()> {
+/// Returns how many I/O commands have failed since it was mounted.
+fn wait_for_end(directory: &Path, found: &Found, context: &Context) -> Result<u64> {
     let shown = directory.display();
     let begun = Instant::now();
     let entry = found.open();
@@ -241,11 +251,7 @@ fn wait_for_end(directory: &Path, found: &Found, context: &Context) -> Result<()
             bail!("{shown} is unmounted, but process {} does not end: {}", found.facts.pid, what_for(found));
         }
     }
-    let failed = registry::failed_commands(entry);
-    if failed > 0 {
-        log::say(&format!("ringfab: {shown}: {}", registry::lost(failed)));
-    }
-    Ok(())
+    Ok(registry::failed_commands(entry))
 }
 
 /// Other mounts below a directory, in words.
