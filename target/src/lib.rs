@@ -9,6 +9,7 @@
 //! | [`worker`] | threads for what may take long or hang |
 //! | `confinement` | what this process has given up, and how whoever meets that is told |
 //! | [`disk_identity`] | which disk a path leads to, and which are in use |
+//! | `known_disks` | which disk was served under which identifiers |
 //! | [`config`] | reads and checks the configuration file |
 //! | [`identity`] | the identifiers that stay the same over restarts |
 //! | [`model`] | what is served: subsystems and namespaces |
@@ -47,6 +48,7 @@ pub mod disk_identity;
 pub mod disks;
 pub mod failure;
 pub mod identity;
+pub mod known_disks;
 pub mod limits;
 mod machine;
 pub mod metrics;
