@@ -1,6 +1,6 @@
 //! Which disk was served under which identifiers, over restarts: hosts take what has the identifiers of a disk for that
-//! disk, and write to it. So identifiers that were one disk's are no other's, nor the same disk's with blocks of another
-//! size, in which a host's addresses mean other bytes.
+//! disk, and write to it. So identifiers that were one disk's are no other's. Nor are they the same disk's with blocks
+//! of another size, in which a host's addresses mean other bytes.
 //!
 //! The state directory has a line for each. What was not written (a full file system) counts until the process ends.
 
