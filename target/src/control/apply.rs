@@ -15,7 +15,7 @@ use ringfab_process::log;
 use super::change::{OpenedDisks, apply};
 use super::configured::Configured;
 use super::status::View;
-use crate::config::{Change, Config, ListenerConfig, Source, difference};
+use crate::config::{Change, Config, ListenerConfig, Source, difference, places};
 use crate::confinement;
 use crate::core::{AllCores as _, Cores};
 use crate::disk_identity::{DiskIdentity, Sharing};
@@ -50,6 +50,10 @@ impl Applier {
         let mut next = configured.running.clone();
         edit(&mut next)?;
         let changes = difference(&configured.running, &next);
+        // That of a file was compared when it was read.
+        if let Some(conflict) = places::conflict_of_changes(&changes, &next, configured.file.as_deref()) {
+            return Err(conflict.sentence());
+        }
         self.apply(&changes, next)?;
         Ok(changes)
     }

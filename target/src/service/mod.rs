@@ -138,6 +138,9 @@ pub enum ServeError {
         /// The system's answer.
         source: io::Error,
     },
+    /// The ready file would be something that the configuration names.
+    #[error("{0}")]
+    ReadyPlace(String),
     /// The control socket cannot be had.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -174,7 +177,7 @@ impl ServeError {
     /// The process's exit code: 2 for what the caller has to correct first, 1 for all else.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) => 2,
+            Self::Config(_) | Self::ReadyPlace(_) => 2,
             _ => 1,
         }
     }
@@ -190,6 +193,7 @@ pub fn serve<R: Running>(
 ) -> Result<(), ServeError> {
     let config = Config::load(&options.config)?;
     addresses::require(&config)?;
+    ready::require(options, &config)?;
     // Confined, it connects to nobody, not even to itself.
     if config.listeners.iter().any(|listener| listener.tls != ListenerTls::Off) {
         prepare_kernel_tls();
