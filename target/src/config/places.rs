@@ -229,13 +229,15 @@ pub(crate) fn conflict_of_changes(
     let looks = Looks::new(LOOK_LIMIT);
     let come: Vec<Place> = changes
         .iter()
-        .flat_map(|change| match change {
-            Change::NamespaceAdded { nqn, namespace }
-            | Change::NamespaceChanged { nqn, new: namespace, .. } => {
-                disk(nqn, namespace).into_iter().collect()
+        .flat_map(|change| -> Vec<Place> {
+            match change {
+                Change::NamespaceAdded { nqn, namespace }
+                | Change::NamespaceChanged { nqn, new: namespace, .. } => {
+                    disk(nqn, namespace).into_iter().collect()
+                }
+                Change::SubsystemAdded(config) => disks_of(config).collect(),
+                _ => Vec::new(),
             }
-            Change::SubsystemAdded(config) => disks_of(config).collect(),
-            _ => Vec::new(),
         })
         .collect();
     if come.is_empty() {
