@@ -8,14 +8,17 @@ mod process;
 mod rate_limits;
 mod subsystem;
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 
+use ringfab_fabric::ZonedIp;
 use toml::Spanned;
 use toml::de::DeTable;
 
 use super::error::{ConfigError, Credentials, Errors};
 use super::places::{self, Conflict, Look, Named, Place};
+use super::ports::{PortOf, overlap};
 use super::reader::{At, Reader};
 use super::{Config, HostConfig, ListenerConfig, ListenerTls, NamespaceConfig, RateLimits, SubsystemConfig};
 use crate::disk_identity::DiskIdentity;
@@ -52,6 +55,9 @@ pub(super) fn check(
     let subsystems = subsystem::subsystems(&root, &|path: &Path| look(path).file(), &mut errors);
     let hosts = host::hosts(&root, &mut errors);
     let discovery = discovery::discovery(root.table("discovery", &mut errors), &subsystems, &mut errors);
+    if let Some(address) = metrics.as_ref().and_then(|metrics| metrics.address) {
+        address_is_free(document.get_ref(), address, &listeners, &mut errors);
+    }
     tls_can_be_had(&root, &listeners, &subsystems, &mut errors);
     root.finish(&mut errors);
     let config =
@@ -61,6 +67,28 @@ pub(super) fn check(
         files_are_different(document.get_ref(), &config, (file, look), &mut errors);
     }
     if errors.is_empty() { Ok(config) } else { Err(errors.into_sorted()) }
+}
+
+/// The metrics are not where hosts connect. A device's port is not the kernel's.
+fn address_is_free(
+    document: &DeTable<'_>,
+    address: SocketAddr,
+    listeners: &[ListenerConfig],
+    errors: &mut Errors<'_>,
+) {
+    let Ok(ip) = ZonedIp::new(address.ip(), None) else { return };
+    let same = |one: &&ListenerConfig| {
+        let is_taken = overlap((&one.address, one.port), (&ip, address.port()));
+        is_taken && one.port_of() != PortOf::Device
+    };
+    if let Some(listener) = listeners.iter().find(same) {
+        let span = value_at(document, "metrics", "address").unwrap_or_default();
+        errors.add(
+            &span,
+            "metrics.address",
+            format!("is the listener's {}; choose another port", listener.place()),
+        );
+    }
 }
 
 /// What the target makes is nothing else that the configuration names.
@@ -83,8 +111,7 @@ fn named_at(document: &DeTable<'_>, place: &Place) -> Option<(Range<usize>, Stri
     match place.named {
         Named::Elsewhere => return None,
         Named::By(table, key) => {
-            let value = document.get(table)?.get_ref().as_table()?.get(key)?;
-            return Some((value.span(), format!("{table}.{key}")));
+            return Some((value_at(document, table, key)?, format!("{table}.{key}")));
         }
         Named::AsDisk => {}
     }
@@ -96,6 +123,11 @@ fn named_at(document: &DeTable<'_>, place: &Place) -> Option<(Range<usize>, Stri
         });
         found.map(|(index, span)| (span, format!("subsystem[{one}].namespace[{index}].path")))
     })
+}
+
+/// Where the value of a key of a table is.
+fn value_at(document: &DeTable<'_>, table: &str, key: &str) -> Option<Range<usize>> {
+    Some(document.get(table)?.get_ref().as_table()?.get(key)?.span())
 }
 
 /// The tables of an array of tables.

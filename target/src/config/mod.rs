@@ -8,6 +8,7 @@ mod difference;
 mod error;
 mod load;
 pub(crate) mod places;
+pub(crate) mod ports;
 mod rate_limits;
 mod reader;
 mod resolved;
@@ -120,6 +121,13 @@ pub struct ControlConfig {
     pub mode: u32,
     /// The group of the socket; that of the process when none.
     pub group: Option<String>,
+}
+
+impl ControlConfig {
+    /// Whether every user of the machine may connect: that takes the right to write.
+    pub(crate) const fn is_for_everybody(&self) -> bool {
+        self.mode & 0o002 != 0
+    }
 }
 
 impl Default for ControlConfig {

@@ -104,6 +104,14 @@ impl Place {
         Self { what: what.into(), path: path.to_owned(), named: Named::Elsewhere }
     }
 
+    pub(crate) fn what(&self) -> &str {
+        &self.what
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn of_key(table: &'static str, key: &'static str, what: &str, path: &Path) -> Self {
         let what = format!("{what}{table}.{key}");
         Self { what, path: path.to_owned(), named: Named::By(table, key) }
@@ -169,7 +177,7 @@ fn disk(nqn: &str, namespace: &NamespaceConfig) -> Option<Place> {
 }
 
 /// The keys that are in files.
-fn keys(config: &Config) -> impl Iterator<Item = Place> {
+pub(crate) fn keys(config: &Config) -> impl Iterator<Item = Place> {
     config.hosts.iter().flat_map(|host| {
         let authentication = host.authentication.as_ref();
         let keys = [

@@ -48,6 +48,10 @@ impl ControlSocket {
             chown(path, None, Some(group_id(group)?))?;
         }
         fs::set_permissions(path, Permissions::from_mode(config.mode))?;
+        if config.is_for_everybody() {
+            let path = path.display();
+            tracing::warn!(%path, "every user of this machine may change what is served (control.mode)");
+        }
         socket.listen(BACKLOG)?;
         Ok((this, UnixListener::from(OwnedFd::from(socket))))
     }

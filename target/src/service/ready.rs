@@ -21,7 +21,7 @@ pub(super) fn require(options: &ServeOptions, config: &Config) -> Result<(), Ser
     let Some(path) = &options.ready_file else { return Ok(()) };
     let file = std::path::absolute(&options.config).ok();
     let conflict = places::conflict_at(Place::new("the ready file", path), config, file.as_deref());
-    conflict.map_or(Ok(()), |conflict| Err(ServeError::ReadyPlace(conflict.sentence())))
+    conflict.map_or(Ok(()), |conflict| Err(ServeError::Mistake(conflict.sentence())))
 }
 
 /// A ready file; it is removed when the service ends.

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::limits::LimitArguments;
@@ -21,11 +21,12 @@ use crate::control::request::Request;
 pub enum SubsystemCommand {
     /// Serve one more subsystem, at first without namespaces.
     #[command(after_help = examples::SUBSYSTEM_ADD)]
+    #[command(group(ArgGroup::new("access").args(["host", "allow_any_host"]).required(true)))]
     Add {
         /// Its NQN.
         nqn: String,
         /// Let every host use it.
-        #[arg(long, conflicts_with = "host", required_unless_present = "host")]
+        #[arg(long)]
         allow_any_host: bool,
         /// NQN of a host that may use it; may be given several times.
         #[arg(long, value_name = "NQN")]
