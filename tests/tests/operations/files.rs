@@ -116,16 +116,16 @@ fn a_disk_that_comes_is_no_file_of_the_target() {
         ("state/identity", "the identity in target.state_dir"),
     ] {
         let path = target.path(name).display().to_string();
-        let said = refused(&target, &["namespace", "add", "--path", &path, "--page-cache"]);
+        let said = refused(&target, &["namespace", "add", &path, "--page-cache"]);
         assert!(said.contains(&format!("would be {what}, too")), "{said}");
     }
     fs::write(target.path("second"), [0; 4096]).expect("a disk");
     let second = target.path("second").display().to_string();
-    succeeds(&target, &["namespace", "add", "--path", &second, "--page-cache"]);
+    succeeds(&target, &["namespace", "add", &second, "--page-cache"]);
     // What is saved takes the place of no disk, either.
     fs::write(target.path("target.toml.old"), [9; 4096]).expect("a disk");
     let old = target.path("target.toml.old").display().to_string();
-    succeeds(&target, &["namespace", "add", "--path", &old, "--page-cache"]);
+    succeeds(&target, &["namespace", "add", &old, "--page-cache"]);
     let said = refused(&target, &["config", "--save"]);
     assert!(said.contains("would be the copy of its old file, too"), "{said}");
     assert_eq!(fs::read(target.path("target.toml.old")).expect("the disk"), [9; 4096]);
