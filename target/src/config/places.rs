@@ -280,8 +280,8 @@ mod tests {
     const DISK: &str = "[[subsystem]]\nallow_any_host = true\nnqn = \"nqn.2026-11.org.ringfab:b\"\n\
                         [[subsystem.namespace]]\nnsid = 7\npath = \"FOLDER/disk\"\n";
 
-    #[test]
-    fn what_is_made_is_no_disk_no_key_and_nothing_else_by_whatever_name() {
+    /// A folder with a disk, a key, and links to the disk.
+    fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().expect("a folder");
         let at = folder.path();
         let key = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
@@ -292,60 +292,60 @@ mod tests {
         symlink(at, at.join("folder")).expect("a link");
         symlink("disk", at.join("soft")).expect("a link");
         symlink("disk", at.join("draft.new")).expect("a link");
-        let disk =
-            "metrics.file: leads to the same file as the disk of namespace 7 of nqn.2026-11.org.ringfab:b";
+        folder
+    }
+
+    #[test]
+    fn what_is_made_is_no_disk_by_whatever_name() {
+        let folder = folder();
+        let disk = "leads to the same file as the disk of namespace 7 of nqn.2026-11.org.ringfab:b";
+        for (file, what) in [
+            ("/disk", "target.toml:4:8: metrics.file: "),
+            ("//./disk", "metrics.file: "),
+            ("/hard", "metrics.file: "),
+            ("/soft", "metrics.file: "),
+            ("/folder/disk", "metrics.file: "),
+            ("/draft", "metrics.file: the draft of metrics.file "),
+        ] {
+            let said = said(folder.path(), &format!("[metrics]\nfile = \"FOLDER{file}\"\n{DISK}"));
+            assert!(said.contains(&format!("{what}{disk}")), "{file}: {said:?}");
+        }
+        // Neither of them is there yet.
+        let none = DISK.replace("/disk", "/none");
+        let said_of_none = said(folder.path(), &format!("[metrics]\nfile = \"FOLDER/folder/none\"\n{none}"));
+        assert!(said_of_none.contains(disk), "{said_of_none:?}");
+        let socket = said(folder.path(), &format!("[control]\nsocket = \"FOLDER/disk\"\n{DISK}"));
+        assert!(socket.contains("control.socket: leads to the same file"), "{socket:?}");
+        assert_eq!(said(folder.path(), &format!("[metrics]\nfile = \"FOLDER/ringfab.prom\"\n{DISK}")), "");
+        assert_eq!(fs::read(folder.path().join("disk")).expect("the disk"), [0; 4096]);
+    }
+
+    #[test]
+    fn what_is_made_is_no_key_and_nothing_else_that_is_named() {
+        let folder = folder();
         let host = "[[host]]\nnqn = \"nqn.h\"\ntls_key = \"file:FOLDER/key\"\n";
-        let own = "leads to the same file as the file of the configuration";
-        for (tables, expected) in [
-            (format!("[metrics]\nfile = \"FOLDER/disk\"\n{DISK}"), format!("target.toml:4:8: {disk}")),
-            (format!("[metrics]\nfile = \"FOLDER//./disk\"\n{DISK}"), disk.to_owned()),
-            (format!("[metrics]\nfile = \"FOLDER/hard\"\n{DISK}"), disk.to_owned()),
-            (format!("[metrics]\nfile = \"FOLDER/soft\"\n{DISK}"), disk.to_owned()),
-            (format!("[metrics]\nfile = \"FOLDER/folder/disk\"\n{DISK}"), disk.to_owned()),
-            (
-                format!("[metrics]\nfile = \"FOLDER/draft\"\n{DISK}"),
-                "metrics.file: the draft of metrics.file leads to the same file as the disk of".to_owned(),
-            ),
-            // Neither of them is there yet.
-            (
-                format!("[metrics]\nfile = \"FOLDER/folder/none\"\n{}", DISK.replace("/disk", "/none")),
-                disk.to_owned(),
-            ),
-            ("[metrics]\nfile = \"FOLDER/target.toml\"\n".to_owned(), format!("metrics.file: {own}")),
-            (
-                format!("[metrics]\nfile = \"FOLDER/key\"\n{host}"),
-                "metrics.file: leads to the same file as the tls_key of host nqn.h".to_owned(),
-            ),
-            (
-                "[control]\nsocket = \"FOLDER/x\"\n[metrics]\nfile = \"FOLDER/x\"\n".to_owned(),
-                "metrics.file: leads to the same file as control.socket".to_owned(),
-            ),
-            (
-                "[target]\nstate_dir = \"FOLDER/state\"\n[metrics]\nfile = \"FOLDER/state/identity\"\n"
-                    .to_owned(),
-                "metrics.file: leads to the same file as the identity in target.state_dir".to_owned(),
-            ),
-            (
-                "[target]\nstate_dir = \"FOLDER/state\"\n[metrics]\nfile = \"FOLDER/state\"\n".to_owned(),
-                "metrics.file: leads to the same file as target.state_dir".to_owned(),
-            ),
-            (format!("[control]\nsocket = \"FOLDER/disk\"\n{DISK}"), "control.socket: leads to".to_owned()),
-            (DISK.replace("/disk", "/target.toml"), format!("subsystem[0].namespace[0].path: {own}")),
-            (
-                format!("{host}{}", DISK.replace("/disk", "/key")),
-                "subsystem[0].namespace[0].path: leads to the same file as the tls_key of host nqn.h"
-                    .to_owned(),
-            ),
+        let state = "[target]\nstate_dir = \"FOLDER/state\"\n";
+        let metrics = |file: &str| format!("[metrics]\nfile = \"FOLDER/{file}\"\n");
+        let path = "subsystem[0].namespace[0].path";
+        for (tables, key, other) in [
+            (metrics("target.toml"), "metrics.file", "the file of the configuration"),
+            (metrics("key") + host, "metrics.file", "the tls_key of host nqn.h"),
+            (metrics("x") + "[control]\nsocket = \"FOLDER/x\"\n", "metrics.file", "control.socket"),
+            (metrics("state/identity") + state, "metrics.file", "the identity in target.state_dir"),
+            (metrics("state") + state, "metrics.file", "target.state_dir"),
+            (DISK.replace("/disk", "/target.toml"), path, "the file of the configuration"),
+            (DISK.replace("/disk", "/key") + host, path, "the tls_key of host nqn.h"),
             (
                 DISK.replace("FOLDER/disk", "/var/lib/ringfab/identity"),
-                "subsystem[0].namespace[0].path: leads to the same file as the identity in".to_owned(),
+                path,
+                "the identity in target.state_dir",
             ),
         ] {
-            let said = said(at, &tables);
+            let said = said(folder.path(), &tables);
+            let expected = format!("{key}: leads to the same file as {other} (");
             assert!(said.contains(&expected), "{tables}: {said:?} instead of {expected}");
         }
-        assert_eq!(said(at, &format!("[metrics]\nfile = \"FOLDER/ringfab.prom\"\n{host}{DISK}")), "");
-        assert_eq!(fs::read(at.join("disk")).expect("the disk"), [0; 4096]);
+        assert_eq!(said(folder.path(), &(metrics("ringfab.prom") + host + DISK)), "");
     }
 
     #[test]

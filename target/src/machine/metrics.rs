@@ -57,7 +57,7 @@ mod tests {
         assert!(found[1].starts_with("metrics.file: ") && found[1].contains("No such file"), "{found:?}");
         assert_eq!(said("ringfab.prom", Some(std::process::id())), [""; 0]);
         std::fs::write(place.path().join("file"), "").expect("a file");
-        assert!(said("file/ringfab.prom", None)[1].contains("is no directory"));
+        assert!(said("file/ringfab.prom", None)[1].contains("is not a directory"));
         std::fs::write(place.path().join("precious"), [0; 512]).expect("a file");
         let found = said("precious", None);
         assert!(

@@ -20,7 +20,7 @@ pub(super) fn finding(folder: &Path) -> Option<Finding> {
     let is_other = worker::within("looking at", folder, LOOK_LIMIT, is_other).unwrap_or(false);
     is_other.then(|| Finding {
         what: "target.state_dir".to_owned(),
-        message: format!("{} is no directory", folder.display()),
+        message: format!("{} is not a directory", folder.display()),
         advice: "name a directory, or remove what is there",
     })
 }
@@ -39,7 +39,7 @@ mod tests {
             assert_eq!(
                 said,
                 format!(
-                    "target.state_dir: {} is no directory; name a directory, or remove what is there",
+                    "target.state_dir: {} is not a directory; name a directory, or remove what is there",
                     place.display()
                 )
             );

@@ -342,7 +342,7 @@ fn replace(file: &Path, content: &str) -> io::Result<Option<PathBuf>> {
         before => Some(before?),
     };
     if before.as_ref().is_some_and(|before| !before.is_file()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     // One that was left behind when somebody else was interrupted is of no use.
     match fs::remove_file(&new) {
