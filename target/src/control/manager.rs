@@ -335,7 +335,7 @@ impl Manager {
     pub fn reload(&mut self) -> Result<Vec<Change>, String> {
         let configured = self.configured();
         let file = configured.file.as_ref().ok_or("this target has no configuration file")?;
-        let filed = Config::load(file).map_err(|error| error.to_string())?;
+        let filed = Config::load_again(file).map_err(|error| error.to_string())?;
         let changes = difference(&configured.running, &filed);
         self.applier.apply(&changes, filed.clone())?;
         let configured = self.configured();
@@ -350,7 +350,7 @@ impl Manager {
     pub fn preview(&self) -> Result<Preview, String> {
         let configured = self.configured();
         let file = configured.file.as_ref().ok_or("this target has no configuration file")?;
-        let now = Config::load(file).map_err(|error| error.to_string())?;
+        let now = Config::load_again(file).map_err(|error| error.to_string())?;
         let changes = difference(&configured.running, &now);
         let refused = self.applier.refusal(&changes);
         Ok(Preview { changes, edited: difference(&configured.filed, &now), refused })
