@@ -90,6 +90,9 @@ impl Row {
             let hint = self.facts.directory.as_deref().unwrap_or(Path::new("")).display().to_string();
             return format!("dead: `ringfab umount {}`", shell_quoted(&hint));
         }
+        if self.facts.read_only {
+            state.push_str(", read only");
+        }
         if self.is_mounted() == Some(false) {
             state.push_str(", unmounted but in use");
         }
