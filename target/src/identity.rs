@@ -11,6 +11,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::config::places::IDENTITY_FILE;
 use crate::known_disks::{Identifiers, KnownDisk, KnownDisks};
 use crate::worker::{self, Task};
 
@@ -20,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Bytes that are looked at; an identity has far less.
 const BYTES_MAX: u64 = 4096;
 
-const FILE_NAME: &str = "identity";
+const FILE_NAME: &str = IDENTITY_FILE;
 const HEADER: &str = "ringfab-identity 1";
 
 /// The seed of an installation, and what its identifiers have stood for.

@@ -19,10 +19,11 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::config::places::KNOWN_DISKS_FILE;
 use crate::disk_identity::{DiskIdentity, Fingerprint};
 use crate::worker::{self, Task};
 
-const FILE_NAME: &str = "disks";
+const FILE_NAME: &str = KNOWN_DISKS_FILE;
 const HEADER: &str = "ringfab-disks 1";
 
 /// The oldest are forgotten beyond so many, and so many lines may have been replaced before the file is written anew.
@@ -207,7 +208,7 @@ impl OtherDisk {
 
 /// The disks that were served.
 #[derive(Debug, Default)]
-pub struct KnownDisks {
+pub(crate) struct KnownDisks {
     /// None where nothing is known: in simulations.
     file: Option<PathBuf>,
     state: Mutex<State>,
