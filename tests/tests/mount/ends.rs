@@ -111,6 +111,36 @@ fn what_could_not_be_written_back_is_told_at_the_end() {
 }
 
 #[test]
+fn a_disk_that_the_target_has_removed_is_shown_and_what_is_lost_is_told() {
+    let Some(machine) = Machine::new("a disk that is removed") else { return };
+    let target = target();
+    let directory = machine.text("a");
+    mounted(&machine, &target, &[]);
+    assert_eq!(machine.only()["failed_commands"], 0);
+    // In the memory of this machine, as long as nobody asks whether it is on the disk.
+    fs::write(machine.path("a/file"), "precious").expect("written");
+    target.manager().remove(None, 1).expect("it is there");
+    wait_until("it is shown", || machine.only()["state"] == "disk removed");
+    assert!(machine.ok(&["list"]).contains("disk removed"), "people are told, too");
+    assert!(machine.ok(&["reset", &directory]).contains("is connected anew"), "the target is there");
+    let said = machine.run(&["umount", &directory, "--json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let document: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    assert!(document["failed_commands"].as_u64() > Some(0), "{said:?}");
+    assert!(said.stderr.contains("failed since it was mounted, and what was written may not be"), "{said:?}");
+    let log = logs(&machine);
+    assert!(log.is_empty() || log.contains("an I/O command has failed error=Invalid Namespace"), "{log}");
+    machine.assert_clean();
+}
+
+/// The logs of mounts in the background, where there is no journal.
+fn logs(machine: &Machine) -> String {
+    let files = fs::read_dir(machine.path("run")).expect("a folder").flatten().map(|entry| entry.path());
+    let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    logs.map(|path| fs::read_to_string(path).expect("a log")).collect()
+}
+
+#[test]
 fn a_mount_in_another_mount_namespace_is_found() {
     let Some(machine) = Machine::new("a mount namespace") else { return };
     let target = target();

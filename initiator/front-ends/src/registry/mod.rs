@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
+use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::Controller;
 use serde::Serialize;
 
@@ -119,11 +120,12 @@ impl Entry {
         write(&mut self.file).with_context(|| format!("write {}", self.path.display()))
     }
 
-    /// Says from now on how it is, to all who ask, and has the controller reset for them.
+    /// Says from now on how it is, to all who ask, and has the controller reset for them. `mounted`: the disk, where
+    /// only one counts.
     ///
     /// # Errors
     /// When there is no socket, or no thread.
-    pub(crate) fn tell(&mut self, controller: Controller) -> Result<()> {
+    pub(crate) fn tell(&mut self, controller: Controller, mounted: Option<Namespace>) -> Result<()> {
         let path = self.path.with_extension("sock");
         // The lock says that whoever listened there is gone.
         remove(&path);
@@ -135,7 +137,7 @@ impl Entry {
                 if over.load(Ordering::Acquire) {
                     return;
                 }
-                match client.and_then(|client| answer(client, &controller)) {
+                match client.and_then(|client| answer(client, &controller, mounted.as_ref())) {
                     Ok(()) => {}
                     // Too many files are open, or so: not as fast as possible again.
                     Err(error) => {
@@ -176,7 +178,7 @@ pub(crate) fn announce(facts: &Facts, controller: &Controller) -> Option<Entry> 
         forget_dead();
         let Claim::Ours(mut entry, _) = Entry::claim(&name)? else { bail!("{name} is taken") };
         entry.write(facts)?;
-        entry.tell(controller.clone())?;
+        entry.tell(controller.clone(), None)?;
         Ok(entry)
     };
     match made() {
@@ -255,11 +257,11 @@ fn read(file: &mut File) -> Result<Option<Facts>> {
 }
 
 /// Answers somebody who asks for something.
-fn answer(mut client: UnixStream, controller: &Controller) -> io::Result<()> {
+fn answer(mut client: UnixStream, controller: &Controller, mounted: Option<&Namespace>) -> io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     let mut asked = Vec::new();
     let read = (&client).take(ASK_BYTES_MAX).read_to_end(&mut asked);
-    let status = Status::of(controller);
+    let status = Status::of(controller, mounted);
     if read.is_err() || asked != ASK_RESET {
         return say(&mut client, &status);
     }

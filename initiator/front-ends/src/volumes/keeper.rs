@@ -190,7 +190,7 @@ impl<'a> Keeper<'a> {
         failures::forget();
         facts.device = Some(done.device.clone());
         facts.fstype = Some(done.fstype.clone());
-        let kept = self.keep_mounted(controller, &file, entry, facts);
+        let kept = self.keep_mounted(controller, (namespace, &file), entry, facts);
         kept.inspect_err(|_| self.undo(files))
     }
 
@@ -198,12 +198,12 @@ impl<'a> Keeper<'a> {
     fn keep_mounted(
         &self,
         controller: &Controller,
-        file: &Path,
+        (namespace, file): (Namespace, &Path),
         entry: &mut Entry,
         facts: &Facts,
     ) -> Result<Ready> {
         entry.write(facts)?;
-        entry.tell(controller.clone())?;
+        entry.tell(controller.clone(), Some(namespace))?;
         if self.inner.is_interrupted() {
             return Err(Cancelled.into());
         }

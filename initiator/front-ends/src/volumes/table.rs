@@ -19,6 +19,7 @@ struct Row {
     state: String,
     since_s: Option<u64>,
     reconnects: Option<u64>,
+    failed_commands: Option<u64>,
     namespaces: Vec<Disk>,
 }
 
@@ -49,8 +50,9 @@ impl Row {
         let known = namespaces.filter(|_| found.facts.kind != Kind::Mount);
         let namespaces = known.unwrap_or_else(|| found.facts.namespaces.clone());
         let since_s = status.as_ref().and_then(|status| status.since_s);
+        let failed_commands = status.as_ref().and_then(|status| status.failed_commands);
         let reconnects = status.map(|status| status.reconnects);
-        Self { state, since_s, reconnects, namespaces, facts: found.facts }
+        Self { state, since_s, reconnects, failed_commands, namespaces, facts: found.facts }
     }
 
     fn json(&self) -> Value {
@@ -58,6 +60,7 @@ impl Row {
         value["state"] = json!(self.state);
         value["since_s"] = json!(self.since_s);
         value["reconnects"] = json!(self.reconnects);
+        value["failed_commands"] = json!(self.failed_commands);
         value["namespaces"] = json!(self.namespaces);
         value["mounted_at"] = json!(self.facts.device.as_deref().map(device::mounts).unwrap_or_default());
         value
@@ -85,6 +88,9 @@ impl Row {
         }
         if let Some(count) = self.reconnects.filter(|count| *count > 0) {
             state = format!("{state}, {count} reconnect{}", if count == 1 { "" } else { "s" });
+        }
+        if let Some(count) = self.failed_commands.filter(|count| *count > 0) {
+            state = format!("{state}, {count} command{} failed", if count == 1 { "" } else { "s" });
         }
         if self.state == "dead" {
             let hint = self.facts.directory.as_deref().unwrap_or(Path::new("")).display().to_string();
