@@ -95,7 +95,8 @@ fn what_others_have_written_since_a_file_was_made_shorter_stays(way: &Way) {
         }
         read("nothing else has changed", &expected);
         anew.write_all_at(&[9; 10], 3 << 20).expect("written");
-        let zero = |expected: &mut [u8]| expected.iter_mut().filter(|byte| **byte == 7).for_each(|byte| *byte = 0);
+        let zero =
+            |expected: &mut [u8]| expected.iter_mut().filter(|byte| **byte == 7).for_each(|byte| *byte = 0);
         zero(&mut expected[..3 << 20]);
         expected[3 << 20..(3 << 20) + 10].fill(9);
         read("what it has skipped is zeroes, but for what others have written", &expected);

@@ -428,7 +428,9 @@ impl Files {
         let mut lba = first / block;
         // A controller may say little at once, but not for ever: what is left then is data.
         for _ in 0..SEEK_COMMANDS_MAX {
-            for run in disk.allocation(namespace.nsid, lba, namespace.blocks - lba).map_err(errno_of_optional)? {
+            for run in
+                disk.allocation(namespace.nsid, lba, namespace.blocks - lba).map_err(errno_of_optional)?
+            {
                 if run.allocated == wants_data {
                     return Ok((lba * block).max(first) as i64);
                 }

@@ -222,7 +222,7 @@ mod tests {
         // Made shorter once more, it is as at the beginning.
         files.cut(INO, handle, 50);
         assert_eq!(files.end(handle), Some(50));
-        assert_eq!(write(&files, handle, 250..260), [50..250]);
+        assert_eq!(write(&files, handle, 250..260), vec![50..250; 1]);
         assert_eq!(files.end(other), None);
     }
 
@@ -231,14 +231,14 @@ mod tests {
         let files = Truncated::default();
         let handle = files.open(INO, true);
         for place in 0..=RANGES_MAX as u64 {
-            assert_eq!(files.skipped(handle, 1 << 40).is_err(), false, "{place}");
+            assert!(files.skipped(handle, 1 << 40).is_ok(), "{place}");
             files.renew(INO, &(place * 10 + 5..place * 10 + 6));
         }
         assert_eq!(files.skipped(handle, 1 << 40).err().map(Errno::code), Some(Errno::EBUSY.code()));
         assert_eq!(write(&files, handle, 0..10), [], "who skips nothing goes on");
         assert!(files.skipped(handle, 11).is_err());
         files.cut(INO, handle, 0);
-        assert_eq!(write(&files, handle, 20..30), [0..20]);
+        assert_eq!(write(&files, handle, 20..30), vec![0..20; 1]);
     }
 
     proptest! {

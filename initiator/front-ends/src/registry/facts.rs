@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ringfab_base::shell_quoted;
 use ringfab_initiator::blocking::{Connection, Controller};
 use ringfab_initiator::{Namespace, Url};
 use serde::{Deserialize, Serialize};
@@ -143,6 +144,17 @@ impl Facts {
             all.extend(known);
         }
         value
+    }
+
+    /// What to do when its controller was given up.
+    pub(crate) fn remedy(&self) -> String {
+        match (self.kind, &self.directory) {
+            (Kind::Mount, Some(directory)) => {
+                let directory = directory.display().to_string();
+                format!("`ringfab umount {}`, then mount it again", shell_quoted(&directory))
+            }
+            _ => format!("end process {}, then start it again", self.pid),
+        }
     }
 
     /// Whether it has this namespace.

@@ -70,9 +70,9 @@ fn look(path: &Path) -> Option<Found> {
     None
 }
 
-/// How many commands had failed when the program of an entry ended.
-pub(crate) fn failed_commands(entry: Option<File>) -> u64 {
-    entry.and_then(|mut file| read(&mut file).ok().flatten()).map_or(0, |facts| facts.failed_commands)
+/// How many commands had failed when the program of an entry ended, if that is known.
+pub(crate) fn failed_commands(entry: Option<File>) -> Option<u64> {
+    entry.and_then(|mut file| read(&mut file).ok().flatten()).map(|facts| facts.failed_commands)
 }
 
 impl Found {

@@ -38,7 +38,7 @@ use crate::options::ConnectArgs;
 #[cfg(test)]
 pub(crate) use facts::seconds;
 pub(crate) use facts::{Disk, Facts, Kind, ResetAnswer, Status, disks, lost};
-pub(crate) use folder::{exists, folder};
+pub(crate) use folder::{ensure_noted, exists, folder};
 pub(crate) use found::{Found, entries, failed_commands};
 
 /// How long somebody who only looks may hold a lock.
@@ -184,7 +184,9 @@ pub(crate) fn announce(facts: &Facts, controller: &Controller) -> Option<Entry> 
     match made() {
         Ok(entry) => Some(entry),
         Err(error) => {
-            tracing::info!("`ringfab list` will not show this: {error:#}");
+            tracing::warn!(
+                "`ringfab list` does not show this, and `ringfab reset` does not find it: {error:#}"
+            );
             None
         }
     }

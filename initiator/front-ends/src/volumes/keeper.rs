@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use nix::sys::signal::Signal;
 use ringfab_initiator::blocking::Controller;
 use ringfab_initiator::{ConnectError, Namespace};
@@ -44,6 +44,8 @@ const RETRY: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 /// How long the unmount of what nobody has used yet may take.
 const UNDO: Duration = Duration::from_secs(15);
+/// Why a service ends by itself.
+const GIVEN_UP: &str = "the target was away for too long, and was given up";
 /// The largest logical block of a loop device.
 const BLOCK_BYTES_MAX: u32 = 4096;
 /// How often a service manager is told that a long step goes on, and for how long it shall wait.
@@ -70,6 +72,8 @@ struct Keeper<'a> {
     /// Whether the watch takes the signals.
     watched: Arc<AtomicBool>,
     doorbell: Arc<Doorbell>,
+    /// Whether it ends because the controller was given up.
+    given_up: Arc<AtomicBool>,
 }
 
 impl<'a> Keeper<'a> {
@@ -92,7 +96,7 @@ impl<'a> Keeper<'a> {
             }
         })?;
         std::env::set_current_dir("/").context("enter /")?;
-        Ok(Self { args, plan, report, inner, watched, doorbell })
+        Ok(Self { args, plan, report, inner, watched, doorbell, given_up: Arc::default() })
     }
 
     fn keep(self) -> Result<()> {
@@ -157,6 +161,7 @@ impl<'a> Keeper<'a> {
                     ready::extend(EXTEND);
                     self.wait(RETRY);
                 }
+                served if self.given_up.load(Ordering::Acquire) => return served.and(Err(anyhow!(GIVEN_UP))),
                 served => return served,
             }
         }
@@ -203,7 +208,7 @@ impl<'a> Keeper<'a> {
         facts: &Facts,
     ) -> Result<Ready> {
         entry.write(facts)?;
-        entry.tell(controller.clone(), Some(namespace))?;
+        entry.tell(controller.clone(), Some(namespace.clone()))?;
         if self.inner.is_interrupted() {
             return Err(Cancelled.into());
         }
@@ -212,12 +217,15 @@ impl<'a> Keeper<'a> {
         self.watched.store(true, Ordering::Release);
         let watch = Watch {
             directory: self.plan.directory.clone(),
+            namespace,
             file: file.to_owned(),
             device: device.clone(),
             controller: controller.clone(),
             inner: self.inner.clone(),
             doorbell: self.doorbell.clone(),
             watched: self.watched.clone(),
+            // A service manager mounts anew. Without one, programs get errors until somebody unmounts it.
+            given_up: self.args.foreground.then(|| self.given_up.clone()),
         };
         start_watch(watch, sender)?;
         started.recv().context("the watch has ended")??;

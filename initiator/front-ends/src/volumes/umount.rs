@@ -125,6 +125,8 @@ fn volume_directory(name: &str) -> Result<PathBuf> {
 fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context) -> Result<Option<u64>> {
     let shown = directory.display();
     let path = directory.to_string_lossy();
+    // It may be gone as soon as nothing is mounted any more.
+    let entry = found.open();
     if is_mounted(directory, found) {
         refuse_covered(directory, found)?;
         if !args.lazy {
@@ -160,7 +162,8 @@ fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context
         log::say(&format!("ringfab: {shown} is in use still: {who}"));
         return Ok(None);
     }
-    wait_for_end(directory, found, context).map(Some)
+    wait_for_end(directory, found, context)?;
+    Ok(registry::failed_commands(entry))
 }
 
 /// What lies on top is what umount(8) would take away.
@@ -222,6 +225,7 @@ fn found_free(device: &Path, found: &Found) -> bool {
 
 fn what_for(found: &Found) -> String {
     match found.status() {
+        Some(status) if status.is_given_up() => "the target was given up, so nothing is written".to_owned(),
         Some(status) if status.is_removed() => "its disk was removed by the target".to_owned(),
         Some(status) if status.is_connected() => "what was written goes to the disk".to_owned(),
         Some(status) => format!(
@@ -232,11 +236,9 @@ fn what_for(found: &Found) -> String {
     }
 }
 
-/// Returns how many I/O commands have failed since it was mounted.
-fn wait_for_end(directory: &Path, found: &Found, context: &Context) -> Result<u64> {
+fn wait_for_end(directory: &Path, found: &Found, context: &Context) -> Result<()> {
     let shown = directory.display();
     let begun = Instant::now();
-    let entry = found.open();
     let mut said = false;
     while !found.wait_for_end(Duration::from_millis(100)) {
         context.interrupt.check()?;
@@ -252,7 +254,7 @@ fn wait_for_end(directory: &Path, found: &Found, context: &Context) -> Result<u6
             bail!("{shown} is unmounted, but process {} does not end: {}", found.facts.pid, what_for(found));
         }
     }
-    Ok(registry::failed_commands(entry))
+    Ok(())
 }
 
 /// Other mounts below a directory, in words.
