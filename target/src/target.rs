@@ -106,7 +106,7 @@ impl Target {
         let mut served = self.lock_served();
         let (next, difference) = served.followed_by(next)?;
         *served = Arc::new(next);
-        difference.rekeyed.iter().for_each(|host| self.generated.forget(host));
+        difference.rekeyed.union(&difference.narrowed).for_each(|host| self.generated.forget(host));
         for (subsystem, namespace) in &difference.closed {
             subsystem.keep_media_errors(namespace.media_errors());
         }

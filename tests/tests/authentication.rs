@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_auth::{
-    DhchapKey, Group, Hash, HostStep, HostTransaction, Parties, Policy, Refusal, SequenceNumbers,
+    DhchapKey, Group, Hash, HostStep, HostTransaction, KeySource, Parties, Policy, Refusal, SequenceNumbers,
     system_random,
 };
 use ringfab_fabric::rdma::{Access, QueuePairId};
@@ -296,6 +296,27 @@ fn shares_and_limits_that_are_set_take_no_key_away() {
     assert_eq!(guarded.target.manager().set_host(host).expect("other shares").len(), 1);
     assert_eq!(guest.controller_status(), Status::SUCCESS);
     assert!(Guest::connect(&guarded.target, HOST).expect("connected").asked);
+}
+
+#[test]
+fn a_host_goes_on_while_its_key_and_what_it_may_use_stay() {
+    let guarded = Guarded::start("");
+    let mut guest = Guest::connect(&guarded.target, HOST).expect("connected");
+    assert_eq!(guest.authenticate(&guarded.both()), Ok(true));
+    let mut manager = guarded.target.manager();
+    let mut host = manager.configured().running.host(HOST);
+    let authentication = host.authentication.as_mut().expect("it has a key");
+    authentication.key.source = KeySource::File("/elsewhere".into());
+    authentication.hashes.reverse();
+    authentication.groups.reverse();
+    assert!(!manager.set_host(host.clone()).expect("the same key").is_empty());
+    assert_eq!(guest.controller_status(), Status::SUCCESS);
+    // What it may have used is refused from now on.
+    let authentication = host.authentication.as_mut().expect("it has a key");
+    assert!(authentication.hashes.len() > 1);
+    authentication.hashes.truncate(1);
+    manager.set_host(host).expect("fewer hashes");
+    guest.host.end(guest.queue);
 }
 
 #[test]

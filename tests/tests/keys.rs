@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use ringfab_tests::{not_run, program};
+use ringfab_tests::{NQN, not_run, program};
 
 const HOST: &str = "nqn.psk-test-host";
 const SUBSYSTEM: &str = "nqn.psk-test-subsys";
@@ -163,6 +163,54 @@ fn a_key_that_neither_end_takes_from_its_file_is_said_to_be_readable_for_everybo
 }
 
 /// In a folder whose name a shell has to be given in quotes.
+/// Hosts choose their names.
+#[test]
+fn a_name_is_one_word_in_every_line_of_a_pair() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let host = "nqn.2026-11.org.example:a\"b'c $(touch pwned) d\\e";
+    let subsystem = "nqn.2026-11.org.example:`touch pwned`;touch pwned";
+    let place = folder.path().join("keys").display().to_string();
+    let lines = said(&["pair", "--host", host, "--subsystem", subsystem, "--tls", "--directory", &place], "");
+    // The configuration.
+    let table =
+        lines.split_once("[[host]]").expect("a configuration").1.split_once("\n#").expect("it ends").0;
+    let file = folder.path().join("target.toml");
+    let text = format!(
+        "[target]\nstate_dir = {:?}\n[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\n\
+         nqn = {NQN:?}\nallow_any_host = true\n[[subsystem.namespace]]\nmemory = \"1MiB\"\n[[host]]{table}\n",
+        folder.path()
+    );
+    std::fs::write(&file, text).expect("written");
+    let checked = Command::new(program("ringfab-target")).arg("check").arg(&file).output();
+    let checked = checked.expect("it runs");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    // The commands: each argument that has a name has all of it, and nothing else runs.
+    let arguments = |begin: &str| {
+        let rest = lines.split_once(begin).expect("a command").1;
+        let command = rest.split_once("\n\n").map_or(rest, |(command, _)| command);
+        let command = command.split("\nOn a ").next().expect("a command").replace(" > ", " ");
+        let command = command.lines().map(|line| line.strip_prefix("nvme").unwrap_or(line));
+        let command = command.map(|line| line.strip_prefix("echo").unwrap_or(line)).collect::<Vec<_>>();
+        let script = format!("printf '%s\\n' {}", command.join("\n").replace("\\\n", " ").replace('\n', " "));
+        let done = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output();
+        String::from_utf8(done.expect("a shell").stdout).expect("text")
+    };
+    for (begin, word) in [
+        ("ringfab list", format!("--hostnqn={host}")),
+        ("nvme connect", format!("--hostnqn={host}")),
+        ("nvme connect", format!("--nqn={subsystem}")),
+        ("nvme check-tls-key", format!("--subsysnqn={subsystem}")),
+        ("echo ", format!("/sys/kernel/config/nvmet/hosts/{host}/dhchap_key")),
+    ] {
+        let said = arguments(begin);
+        assert!(said.lines().any(|line| line == word), "{begin}: {word}: {said}");
+    }
+    let url = arguments("ringfab list").lines().next().expect("an address").to_owned();
+    let url: ringfab_initiator::Url = url.parse().expect("valid");
+    assert_eq!(url.subsystem_nqn(), subsystem);
+    assert!(!folder.path().join("pwned").exists());
+}
+
 #[test]
 fn a_pair_is_written_whole_or_not_at_all_and_its_lines_can_be_used_as_they_are() {
     let folder = tempfile::tempdir().expect("a folder");

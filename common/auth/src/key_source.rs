@@ -47,7 +47,7 @@ impl KeySource {
         }
         match text.split_once(':') {
             Some(("file", path)) if Path::new(path).is_absolute() => Ok(Self::File(path.into())),
-            Some(("file", path)) => Err(format!("names \"{path}\", which is no absolute path")),
+            Some(("file", path)) => Err(format!("names \"{path}\", which is not an absolute path")),
             Some(("credential", name)) if !name.is_empty() && !name.contains('/') => {
                 Ok(Self::Credential(name.to_owned()))
             }
@@ -124,7 +124,7 @@ fn read_key_file(path: &Path) -> io::Result<SecretText> {
         _ => error,
     })?;
     if !metadata.is_file() {
-        return refused("it is no regular file".to_owned());
+        return refused("it is not a regular file".to_owned());
     }
     // What has become a FIFO meanwhile is no reason to wait.
     let opened = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path);
@@ -152,7 +152,7 @@ fn read_key_file(path: &Path) -> io::Result<SecretText> {
 fn denied(error: &io::Error, file: Option<(u32, u32)>, user: u32) -> io::Error {
     let why = match file {
         _ if user == 0 => String::new(),
-        None => format!(": a folder on the way to it is closed to user {user}, as whom this runs"),
+        None => format!(": a folder on the way to it is closed to user {user}, which this runs as"),
         Some((owner, mode)) if owner != user => format!(
             ": it is of user {owner} with mode {mode:04o}, and this runs as user {user}: chown {user} it"
         ),
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(KeySource::parse("keyring:nvme:k").unwrap(), KeySource::Keyring("nvme:k".to_owned()));
         assert_eq!(KeySource::parse("keyring:nvme:k").unwrap().to_string(), "keyring:nvme:k");
         let relative = KeySource::parse("file:etc/k").unwrap_err();
-        assert_eq!(relative, "names \"etc/k\", which is no absolute path");
+        assert_eq!(relative, "names \"etc/k\", which is not an absolute path");
         for text in ["credential:", "credential:../k", "/etc/k", "keyring:"] {
             assert_eq!(KeySource::parse(text).unwrap_err(), format!("must be {FORMS}"), "{text}");
         }
@@ -216,7 +216,7 @@ mod tests {
         let of_root = said(Some((0, 0o600)), 990);
         assert!(of_root.ends_with("is of user 0 with mode 0600, and this runs as user 990: chown 990 it"));
         assert!(
-            said(None, 990).ends_with("a folder on the way to it is closed to user 990, as whom this runs")
+            said(None, 990).ends_with("a folder on the way to it is closed to user 990, which this runs as")
         );
         for (file, user) in [(Some((0, 0o600)), 0), (Some((990, 0o200)), 990), (None, 0)] {
             assert_eq!(said(file, user), error.to_string());

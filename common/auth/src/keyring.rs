@@ -50,7 +50,7 @@ fn refused(place: &str, error: KeyError) -> io::Error {
         ),
         KeyError::KeyExpired => (io::ErrorKind::InvalidData, "it has expired"),
         KeyError::KeyRevoked => (io::ErrorKind::InvalidData, "it was revoked"),
-        KeyError::WriteError => (io::ErrorKind::InvalidData, "it is no text of a key"),
+        KeyError::WriteError => (io::ErrorKind::InvalidData, "it is not the text of a key"),
         KeyError::OperationNotSupported => (io::ErrorKind::Unsupported, "the kernel has no keyrings"),
         other => return io::Error::other(format!("the {place} keyring: {other}")),
     };
@@ -98,7 +98,7 @@ mod tests {
         let long = add(KeyRingIdentifier::Process, &name("long"), &[b'x'; KEY_BYTES_MAX + 1]);
         let binary = add(KeyRingIdentifier::Process, &name("binary"), &[0xff; 32]);
         for what in ["long", "binary"] {
-            assert_eq!(why(&name(what)), "the process keyring: it is no text of a key");
+            assert_eq!(why(&name(what)), "the process keyring: it is not the text of a key");
         }
         [long, binary].into_iter().for_each(|key| key.invalidate().expect("gone"));
     }

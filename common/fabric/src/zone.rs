@@ -46,7 +46,7 @@ impl ZonedIp {
     /// An address in a zone: the name of an interface, or its index as a number.
     ///
     /// # Errors
-    /// A link-local address without zone, any other one with a zone, and a zone that is no name.
+    /// A link-local address without zone, any other one with a zone, and a zone that is not a name.
     pub fn new(ip: IpAddr, zone: Option<&str>) -> Result<Self, ZoneError> {
         match (is_link_local(ip), zone) {
             (true, None) => return Err(ZoneError::Missing),
@@ -105,7 +105,7 @@ impl ZonedIp {
     }
 }
 
-/// The index of an interface by its name. A number that is no name is an index already.
+/// The index of an interface by its name. A number that is not a name is an index already.
 fn index_of(zone: &str) -> io::Result<u32> {
     let index = if_nametoindex(zone).ok().or_else(|| zone.parse().ok().filter(|index| *index != 0));
     index.ok_or_else(|| {

@@ -17,7 +17,7 @@ pub const UUID_NQN_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn<'a>(&'a str);
 
-/// Why a text is no name.
+/// Why a text is not a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NqnError {
     /// It is empty.

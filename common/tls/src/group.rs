@@ -87,7 +87,7 @@ impl Private {
 
     /// The secret that both ends share, from the peer's public value.
     pub(crate) fn agree(&self, peer: &[u8]) -> Result<Secret, TlsError> {
-        const INVALID: TlsError = TlsError::Illegal("the key share is no value of its group");
+        const INVALID: TlsError = TlsError::Illegal("the key share is not a value of its group");
         match self {
             Self::X25519(key) => {
                 let peer: [u8; 32] = peer.try_into().map_err(|_| INVALID)?;

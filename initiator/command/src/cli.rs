@@ -100,10 +100,10 @@ enum Command {
     /// Mount the file system of a namespace: in the background, with all that it needs
     #[command(args_override_self = true, after_help = examples::MOUNT)]
     Mount(Box<MountArgs>),
-    /// Unmount it, and end all that it needed
+    /// Unmount a file system that `ringfab mount` has mounted, and detach its disk
     #[command(after_help = examples::UMOUNT)]
     Umount(UmountArgs),
-    /// Reset the controller of what this machine has attached: it is connected anew, and I/O waits and goes on
+    /// Reset the controller of what this machine has attached: it is connected again, and I/O waits and goes on
     #[command(after_help = examples::RESET)]
     Reset(ResetArgs),
     /// Volumes: what /etc/ringfab/volumes.toml names

@@ -1,4 +1,4 @@
-//! `ringfab reset`: has a controller that this machine has attached be connected anew.
+//! `ringfab reset`: has a controller that this machine has attached be connected again.
 //!
 //! The process that has it does that, when it is asked over the socket of its entry. A host resets its own controllers
 //! only, so an address that nothing here is attached by is refused.
@@ -29,7 +29,7 @@ pub struct ResetArgs {
     /// Each that fits, where there are several; without a TARGET, all that is attached
     #[arg(long)]
     pub all: bool,
-    /// How long to wait until it is connected anew. The reset goes on afterwards
+    /// How long to wait until it is connected again. The reset goes on afterwards
     #[arg(long, value_name = "TIME", default_value = "60s")]
     pub timeout: Span,
 }
@@ -42,14 +42,14 @@ const SAY: Duration = Duration::from_secs(2);
 struct Outcome {
     facts: Facts,
     time: Duration,
-    /// How it is now, or why it was not connected anew.
+    /// How it is now, or why it was not connected again.
     result: Result<Status>,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// What is not attached, or not connected anew.
+/// What is not attached, or not connected again.
 pub fn run(args: &ResetArgs, context: &Context) -> Result<()> {
     let found = find(args)?;
     let mut outcomes = Vec::new();
@@ -93,7 +93,7 @@ impl Outcome {
     fn line(&self) -> Option<String> {
         self.result.as_ref().ok()?;
         let ms = self.time.as_secs_f64() * 1000.0;
-        Some(format!("{}: the controller was reset and is connected anew, {ms:.1} ms", place(&self.facts)))
+        Some(format!("{}: the controller was reset and is connected again, {ms:.1} ms", place(&self.facts)))
     }
 }
 
@@ -122,7 +122,7 @@ fn find(args: &ResetArgs) -> Result<Vec<Found>> {
              `ringfab list` shows what is attached, `ringfab doctor ADDRESS` tries an address"
         ),
         (0, Some(target), None) => {
-            bail!("{target} is nothing that is attached; `ringfab list` shows what is")
+            bail!("{target} is not attached; `ringfab list` shows what is")
         }
         (0, None, None) => bail!("nothing is attached"),
         (1, ..) => Ok(found),
@@ -169,7 +169,7 @@ fn is_at(ours: &Url, named: &Url) -> bool {
     same && subsystem && (named.namespace.is_none() || named.namespace == ours.namespace)
 }
 
-/// Resets one, and waits until it is connected anew.
+/// Resets one, and waits until it is connected again.
 fn reset(found: &Found, limit: Duration, context: &Context) -> Result<Status> {
     let answer = found.reset()?;
     let given_up = || format!("the target was away for too long, and was given up: {}", found.facts.remedy());
@@ -198,7 +198,7 @@ fn reset(found: &Found, limit: Duration, context: &Context) -> Result<Status> {
         }
         if begun.elapsed() >= limit {
             bail!(
-                "not connected anew after {} s; that goes on, and `ringfab list` shows how it is",
+                "not connected again after {} s; that goes on, and `ringfab list` shows how it is",
                 limit.as_secs_f64()
             );
         }

@@ -52,7 +52,7 @@ impl std::fmt::Display for Step {
             Step::Ready => "ready",
             Step::Identify => "identify",
             Step::IoQueues => "I/O queues",
-            Step::Live => "in use",
+            Step::Live => "while attached",
             Step::Shutdown => "shutdown",
         })
     }

@@ -76,7 +76,7 @@ impl Tls {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFailure {
     /// It shall be, and there is no key.
-    #[error("the connection shall be over TLS, and there is no key")]
+    #[error("the connection must be over TLS, and there is no key")]
     NoKey,
     /// The key cannot be read, or is none.
     #[error("the key for TLS {0}")]

@@ -60,11 +60,30 @@ impl Default for Demands {
     }
 }
 
+impl HostTls {
+    /// Whether the key and its derivation are the same, wherever the key is.
+    pub fn has_same_key(&self, other: &Self) -> bool {
+        self.key.key == other.key.key && self.derivation == other.derivation
+    }
+}
+
 impl HostAuthentication {
     /// Whether it can make keys for TLS: not every hash has a suite, and the null group makes none.
     pub fn can_make_keys(&self) -> bool {
         let hash = self.hashes.iter().any(|hash| CipherSuite::of_hash(*hash).is_some());
         hash && self.groups.iter().any(|group| *group != Group::Null)
+    }
+
+    /// Whether the keys are the same, wherever they are.
+    pub fn has_same_keys(&self, other: &Self) -> bool {
+        let controller_key = |one: &Self| one.controller_key.as_ref().map(|key| key.key.clone());
+        self.key.key == other.key.key && controller_key(self) == controller_key(other)
+    }
+
+    /// Whether every hash function and group of the other one may be used here, in whatever order.
+    pub fn allows_all_of(&self, other: &Self) -> bool {
+        other.hashes.iter().all(|hash| self.hashes.contains(hash))
+            && other.groups.iter().all(|group| self.groups.contains(group))
     }
 }
 

@@ -95,7 +95,7 @@ impl Manager {
     /// Only these of the subsystem's hosts see a namespace from now on.
     ///
     /// # Errors
-    /// When there is no such namespace, or that is no name of a host.
+    /// When there is no such namespace, or that is not a name of a host.
     pub fn set_hosts(
         &mut self,
         subsystem: Option<&str>,
@@ -118,7 +118,7 @@ impl Manager {
     /// All hosts together, or one of them, may do as much with a namespace from now on.
     ///
     /// # Errors
-    /// When there is no such namespace, or that is no name of a host.
+    /// When there is no such namespace, or that is not a name of a host.
     pub fn limit_namespace(
         &mut self,
         subsystem: Option<&str>,
@@ -200,7 +200,7 @@ impl Manager {
     /// Lets one more host use a subsystem.
     ///
     /// # Errors
-    /// When there is no such subsystem, every host may use it already, or that is no name of a host.
+    /// When there is no such subsystem, every host may use it already, or that is not a name of a host.
     pub fn allow_host(&mut self, subsystem: Option<&str>, host: &str) -> Result<Vec<Change>, String> {
         check_host_nqn(host)?;
         let subsystem = self.subsystem(subsystem)?;

@@ -14,7 +14,7 @@ use super::timed_mutex::TimedMutex;
 use crate::config::{Access, Change, ChangeLine, Config};
 
 /// Bytes of a request with its newline.
-pub const REQUEST_BYTES_MAX: usize = 16 << 10;
+pub const REQUEST_BYTES_MAX: usize = 256 << 10;
 
 /// A request. Where `subsystem` is left out, there must be only one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -94,7 +94,7 @@ fn size_finding(path: &Path, bytes: u64, block_bytes: u32) -> Option<(String, &'
             "make it longer; the namespace is not ready until then",
         )),
         _ if rest != 0 => {
-            let message = format!("{shown} has {bytes} bytes, of which the last {rest} are not used");
+            let message = format!("{shown} has {bytes} bytes, the last {rest} of them are not used");
             Some((message, "make its size a multiple of block_bytes"))
         }
         _ => None,

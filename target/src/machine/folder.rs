@@ -16,7 +16,7 @@ pub(super) fn finding(what: &str, file: &Path) -> Option<Finding> {
     let look = move || at.metadata().map(|found| found.is_dir());
     let message = match worker::within("looking at", &folder, LOOK_LIMIT, look) {
         Ok(Ok(true)) | Err(_) => return None,
-        Ok(Ok(false)) => format!("{} is no directory", folder.display()),
+        Ok(Ok(false)) => format!("{} is not a directory", folder.display()),
         Ok(Err(error)) => format!("{}: {error}", folder.display()),
     };
     Some(Finding { what: what.to_owned(), message, advice: "make the directory, or name another file" })

@@ -37,6 +37,6 @@ mod tests {
         assert!(found[1].starts_with("metrics.file: ") && found[1].contains("No such file"), "{found:?}");
         assert_eq!(said("ringfab.prom", Some(std::process::id())), [""; 0]);
         std::fs::write(place.path().join("file"), "").expect("a file");
-        assert!(said("file/ringfab.prom", None)[1].contains("is no directory"));
+        assert!(said("file/ringfab.prom", None)[1].contains("is not a directory"));
     }
 }

@@ -10,7 +10,10 @@ use std::sync::Arc;
 use super::listener::Listener;
 use super::rate::{Direction, LimitedHost, LimitedNamespace, Rate};
 use super::{Namespace, Subsystem};
-use crate::config::{Access, DEFAULT_SHARES, Demands, HostConfig, ListenerConfig, NamespaceLimits, Referral};
+use crate::config::{
+    Access, DEFAULT_SHARES, Demands, HostAuthentication, HostConfig, HostTls, ListenerConfig,
+    NamespaceLimits, Referral,
+};
 use crate::limits::{NSID_MAX, SUBSYSTEMS_MAX};
 
 /// Everything that is served, at one moment.
@@ -72,7 +75,7 @@ pub enum ServedError {
         nsid: u32,
     },
     /// An identifier that no namespace can have.
-    #[error("{0} is not a namespace identifier: these are 1 to {NSID_MAX}")]
+    #[error("{0} is no namespace identifier: these are 1 to {NSID_MAX}")]
     Nsid(u32),
     /// Two namespaces would be one disk to hosts.
     #[error(
@@ -530,6 +533,8 @@ pub struct Difference {
     pub shown: Vec<ShownNamespace>,
     /// Hosts that have another key for authentication, or none any more.
     pub rekeyed: BTreeSet<String>,
+    /// Hosts that may not use a hash function or a group for authentication any more which they could use.
+    pub narrowed: BTreeSet<String>,
     /// Hosts that have another key for TLS, or none any more.
     pub rekeyed_tls: BTreeSet<String>,
     /// Whether subsystems, or discovery, demand something else of their hosts.
@@ -562,8 +567,8 @@ impl Difference {
     /// Whether both serve the same to the same hosts.
     pub fn is_empty(&self) -> bool {
         let none = self.opened.is_empty() && self.closed.is_empty();
-        let keys = self.rekeyed.is_empty() && self.rekeyed_tls.is_empty() && !self.demands;
-        let same = self.shown.is_empty() && !self.discovery && !self.limits && keys;
+        let keys = self.rekeyed.is_empty() && self.narrowed.is_empty() && self.rekeyed_tls.is_empty();
+        let same = self.shown.is_empty() && !self.discovery && !self.limits && !self.demands && keys;
         none && same && self.bound.is_empty() && self.unbound.is_empty()
     }
 
@@ -607,7 +612,7 @@ impl Difference {
             served.subsystems.iter().map(of).collect()
         };
         let listeners = !bound.is_empty() || !unbound.is_empty();
-        let rekeyed_tls = rekeyed(old, next, |host| host.tls.clone());
+        let rekeyed_tls = changed(old, next, |host| host.tls.as_ref(), HostTls::has_same_key);
         let discovery = listeners
             || old.referrals != next.referrals
             || seen(old) != seen(next)
@@ -627,7 +632,8 @@ impl Difference {
             unbound,
             discovery,
             shown,
-            rekeyed: rekeyed(old, next, |host| host.authentication.clone()),
+            rekeyed: changed(old, next, authentication, HostAuthentication::has_same_keys),
+            narrowed: changed(old, next, authentication, |old, next| next.allows_all_of(old)),
             rekeyed_tls,
             demands: demands(old) != demands(next),
             limits: limits_differ(old, next),
@@ -648,16 +654,27 @@ fn demands(served: &Served) -> (bool, Vec<Demands>) {
     (served.discovery_authenticates, served.subsystems.iter().map(|one| one.demands).collect())
 }
 
-/// Hosts that have to prove who they are in another way, or by another key; `how` says what is configured for that.
-fn rekeyed<T: PartialEq>(
+fn authentication(host: &HostConfig) -> Option<&HostAuthentication> {
+    host.authentication.as_ref()
+}
+
+/// Hosts whose settings have come or gone, or do not go on as before, as `goes_on` judges the old and the new ones.
+fn changed<T>(
     old: &Served,
     next: &Served,
-    how: impl Fn(&HostConfig) -> Option<T>,
+    settings: impl Fn(&HostConfig) -> Option<&T>,
+    goes_on: impl Fn(&T, &T) -> bool,
 ) -> BTreeSet<String> {
-    let configured =
-        |served: &Served, nqn: &str| served.limited_host(nqn).and_then(|host| how(host.config()));
     let all = old.hosts.keys().chain(next.hosts.keys());
-    all.filter(|nqn| configured(old, nqn) != configured(next, nqn)).cloned().collect()
+    let has_changed = |nqn: &&String| {
+        let [old, next] =
+            [old, next].map(|one| one.limited_host(nqn).and_then(|host| settings(host.config())));
+        match (old, next) {
+            (Some(old), Some(next)) => !goes_on(old, next),
+            (old, next) => old.is_some() || next.is_some(),
+        }
+    };
+    all.filter(has_changed).cloned().collect()
 }
 
 /// Whether hosts or namespaces have other limits. What is the same is the same value in both.

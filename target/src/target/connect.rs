@@ -341,7 +341,7 @@ pub(super) fn nqn(all: &[u8], offset: u16) -> Result<String, Failure> {
     let length = field.iter().position(|byte| *byte == 0);
     let length = length.filter(|length| (1..=NQN_BYTES_MAX).contains(length));
     let text = length.and_then(|length| str::from_utf8(&field[..length]).ok());
-    // Names go into logs: one with control characters is no name.
+    // Names go into logs: one with control characters is not a name.
     let text = text.filter(|text| !text.chars().any(char::is_control));
     text.map(str::to_owned).ok_or(Failure::invalid_connect_data(offset))
 }

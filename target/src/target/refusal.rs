@@ -70,9 +70,9 @@ impl<'a> Refusal<'a> {
         use connect::data::{CNTLID, HOSTID, HOSTNQN, SUBNQN};
         let admin = self.request.queue_id == 0;
         Some(match offset {
-            SUBNQN if !self.is_name(SUBNQN) => "SUBNQN is no name",
+            SUBNQN if !self.is_name(SUBNQN) => "SUBNQN is not a name",
             SUBNQN => "there is no such subsystem at this listener",
-            HOSTNQN if !self.is_name(HOSTNQN) => "HOSTNQN is no name",
+            HOSTNQN if !self.is_name(HOSTNQN) => "HOSTNQN is not a name",
             HOSTNQN => "HOSTNQN is not that of the host that made the controller",
             HOSTID => "HOSTID is not that of the host that made the controller",
             CNTLID if admin => "CNTLID must be FFFFh: there are only dynamic controllers",

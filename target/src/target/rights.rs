@@ -28,13 +28,18 @@ impl Target {
     }
 }
 
-/// Whether its host has other keys than those that it has shown.
+/// Whether its host has other keys than those that it has shown, or may not show them in that way any more.
 fn key_trouble(controller: &Controller, served: &Served, difference: &Difference) -> Option<&'static str> {
     let host = &controller.host().nqn;
     let authenticates = !controller.is_discovery() || served.discovery_authenticates();
     let generated = controller.host().tls.as_ref().is_some_and(|tls| tls.is_generated());
-    if difference.rekeyed.contains(host) && (authenticates || generated) {
-        return Some("its host has another key");
+    if authenticates || generated {
+        if difference.rekeyed.contains(host) {
+            return Some("its host has another key");
+        }
+        if difference.narrowed.contains(host) {
+            return Some("its host may not use a hash function or a group any more that it could use");
+        }
     }
     let configured = controller.host().tls.as_ref().is_some_and(|tls| !tls.is_generated());
     (configured && difference.rekeyed_tls.contains(host)).then_some("its host has another key for TLS")

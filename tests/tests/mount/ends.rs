@@ -124,7 +124,7 @@ fn a_disk_that_the_target_has_removed_is_shown_and_what_is_lost_is_told() {
     target.manager().remove(None, 1).expect("it is there");
     wait_until("it is shown", || machine.only()["state"] == "disk removed");
     assert!(machine.ok(&["list"]).contains("disk removed"), "people are told, too");
-    assert!(machine.ok(&["reset", &directory]).contains("is connected anew"), "the target is there");
+    assert!(machine.ok(&["reset", &directory]).contains("is connected again"), "the target is there");
     let said = machine.run(&["umount", &directory, "--json"]);
     assert_eq!(said.code, Some(0), "{said:?}");
     let document: Value = serde_json::from_str(&said.stdout).expect("JSON");

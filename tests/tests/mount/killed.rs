@@ -1,16 +1,44 @@
 //! Programs that are killed, and what is left then.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringfab_tests::{NQN, free_port, program, wait_until};
+use ringfab_tests::{NQN, Service, free_port, program, wait_until};
 use serde_json::Value;
 
 use super::machine::{Machine, Said};
 use super::{mounted, target, url};
+
+#[test]
+fn what_a_killed_server_of_files_leaves_is_shown_and_taken_away() {
+    let Some(machine) = Machine::new("a killed server of files") else { return };
+    let target = target();
+    let (url, directory) = (url(&target, 1), machine.text("a"));
+    for next in ["umount", "mount"] {
+        let environment = machine.path("run");
+        let arguments = |_: &Path| ["fuse", &url, &directory].map(str::to_owned).to_vec();
+        let mut server =
+            Service::start_with("ringfab", arguments, &[("RINGFAB_RUNTIME_DIRECTORY", &environment)]);
+        assert_eq!(machine.only()["state"], "connected");
+        machine.fails(&["umount", &directory], "was not mounted by `ringfab mount`");
+        server.kill();
+        wait_until("its lock is gone", || machine.only()["state"] == "dead");
+        let table = machine.ok(&["list"]);
+        assert!(table.contains(&format!("dead: `ringfab umount {directory}`")), "{table}");
+        if next == "umount" {
+            assert!(machine.run(&["umount", &directory]).stderr.contains("a killed process"));
+        } else {
+            machine.ok(&["mount", &url, &directory, "--mkfs", "ext4"]);
+            machine.ok(&["umount", &directory]);
+        }
+        assert!(machine.ok(&["list"]).contains("nothing is attached"));
+        machine.assert_clean();
+    }
+}
 
 /// A program with its working directory in the mount.
 pub(crate) struct User(Child);

@@ -87,6 +87,7 @@ fn a_read_only_mount_writes_nothing() {
         machine.ok(&["mount", &url(&target, 1), &machine.text("a"), option]);
         let entry = machine.only();
         assert_eq!(entry["read_only"], true);
+        assert!(machine.ok(&["list"]).contains("connected, read only"));
         assert_eq!(attribute(entry["device"].as_str().expect("a device"), "ro"), "1");
         assert_eq!(fs::read_to_string(machine.path("a/file")).expect("a file"), "written");
         assert!(fs::write(machine.path("a/file"), "more").is_err());
@@ -115,7 +116,7 @@ fn a_reset_under_a_file_system_in_use_loses_nothing() {
             }
         });
         while !writer.is_finished() {
-            assert!(machine.ok(&["reset", &directory]).contains("is connected anew, "));
+            assert!(machine.ok(&["reset", &directory]).contains("is connected again, "));
         }
     });
     let device = machine.only()["device"].as_str().expect("a device").to_owned();

@@ -32,8 +32,8 @@ fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
         (&[first], "where to mount is missing"),
         (&["nvme+tcp://127.0.0.1", directory], "names no subsystem"),
         (&["http://127.0.0.1/x", directory], "an address begins with"),
-        (&["unknown", directory], "is no address"),
-        (&[first, directory, "--mkfs", "../sh"], "is no kind of file system"),
+        (&["unknown", directory], "is not an address"),
+        (&[first, directory, "--mkfs", "../sh"], "is not a kind of file system"),
         (&[first, directory, "--mkfs", "no-such"], "mkfs.no-such"),
         (&[first, directory, "--mkfs", "ext4", "-o", "no-such-option"], "mount: "),
         (

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ringfab_tests::{NQN, not_run, program, wait_until};
+use ringfab_tests::{NQN, mountinfo, not_run, program, wait_until};
 
 use super::machine::{Machine, Said};
 use super::{mounted, target, url};
@@ -49,6 +49,14 @@ fn a_volume_is_mounted_by_its_name() {
     machine.assert_clean();
     machine.fails(&["mount", "nothing"], "has no volume `nothing`; it has data, more");
     machine.fails(&["umount", "data"], "is not mounted");
+    let (one, two) = (url(&target, 1), url(&target, 2));
+    machine.ok(&["mount", "data"]);
+    machine.fails(&["umount", &two], "is not mounted here");
+    machine.ok(&["umount", &one]);
+    machine.assert_clean();
+    machine.ok(&["mount", "data"]);
+    machine.ok(&["umount", machine.only()["device"].as_str().expect("a device")]);
+    machine.assert_clean();
     machine.fails(&["umount", "nothing"], "`nothing` is neither a directory nor the name of a volume");
 }
 
@@ -123,10 +131,33 @@ fn the_helper_does_as_mount_wants_it() {
     let hosts = target.target.controllers();
     assert_eq!(hosts.len(), 1);
     assert!(machine.only()["device"].is_string());
+    let options = || {
+        let mounts = mountinfo();
+        let line = mounts.lines().find(|line| line.contains(&directory)).expect("it is mounted");
+        line.split(' ').nth(5).expect("its options").to_owned()
+    };
+    assert!(options().starts_with("rw"), "{}", options());
+    for access in ["ro", "rw"] {
+        let said = run(&[&url, &directory, "-o", &format!("remount,{access},noexec,_netdev")]);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(0), ""), "{said:?}");
+        assert!(options().starts_with(access) && options().contains("noexec"), "{}", options());
+        assert_eq!(fs::write(machine.path("a/file"), access).is_ok(), access == "rw");
+    }
+    let none = run(&[&url, &machine.text("b"), "-o", "remount,ro"]);
+    assert!(none.code == Some(32) && none.stderr.contains("is not mounted by `ringfab mount`"), "{none:?}");
     let wrong = run(&[&url, &machine.text("none"), "-o", "rw"]);
     assert!(wrong.code == Some(32) && wrong.stderr.contains("No such file"), "{wrong:?}");
     let usage = run(&["http://x", &directory]);
     assert!(usage.code == Some(1) && usage.stderr.contains("an address begins with"), "{usage:?}");
+    machine.ok(&["umount", &directory]);
+    machine.assert_clean();
+    // A copy does as a link does.
+    let copy = machine.path("sbin/copy/mount.ringfab");
+    fs::create_dir(copy.parent().expect("a folder")).expect("a folder");
+    fs::copy(program("ringfab"), &copy).expect("a copy");
+    let mut command = machine.command(&copy, &[&url, &directory]);
+    let said = Said::of(&command.output().expect("it runs"));
+    assert_eq!(said.code, Some(0), "{said:?}");
     machine.ok(&["umount", &directory]);
     machine.assert_clean();
 }
@@ -159,7 +190,8 @@ fn a_line_of_fstab_works() {
     );
     fs::write(machine.path("fstab"), fstab).expect("written");
     let said = overlay(&format!(
-        "cd {}; mount -T fstab -a; cat a/name b/name; mount -T fstab -a; umount a b; mount -T fstab a; cat a/name; \
+        "cd {}; mount -T fstab -a; cat a/name b/name; mount -T fstab -a; mount -T fstab -o remount,ro {0}/a; \
+         ! touch a/name 2>/dev/null; umount a b; mount -T fstab a; cat a/name; \
          umount a; until [ -z \"$(ls run | grep json)\" ]; do sleep 0.1; done",
         machine.text("")
     ));

@@ -43,7 +43,7 @@ fn what_the_machine_lacks_is_a_warning_and_no_mistake() {
         "control.socket: /nonexistent: No such file".to_owned(),
         "namespace 1 of nqn.2026-11.org.ringfab:a: /nonexistent/disk does not exist".to_owned(),
         "it is a directory".to_owned(),
-        "has 4097 bytes, of which the last 1 are not used".to_owned(),
+        "has 4097 bytes, the last 1 of them are not used".to_owned(),
     ] {
         assert!(said.contains(&warning), "{warning} in {said}");
     }

@@ -244,11 +244,11 @@ fn the_doctor_of_a_target_sees_what_runs() {
         let output = Command::new(program("ringfab-target")).arg("doctor").arg("--json").arg(config).output();
         let output = output.expect("it runs");
         let looks: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        (output.status.success(), looks["looks"].as_array().expect("a list").clone())
+        (output.status.success(), looks["steps"].as_array().expect("a list").clone())
     };
     let trouble = |looks: &[Value], step: &str| {
         let of_step = looks.iter().filter(|look| look["step"] == step);
-        of_step.filter_map(|look| look["trouble"].as_str().map(str::to_owned)).collect::<Vec<_>>()
+        of_step.filter_map(|look| look["error"].as_str().map(str::to_owned)).collect::<Vec<_>>()
     };
     let (well, looks) = examine(&config);
     assert!(!well);

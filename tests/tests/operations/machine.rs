@@ -40,10 +40,10 @@ impl Examined {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let looks: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
         let text = |look: &Value, key: &str| look[key].as_str().map(str::to_owned);
-        let looks = looks["looks"].as_array().expect("a list").iter();
+        let looks = looks["steps"].as_array().expect("a list").iter();
         let wrong = looks.filter_map(|look| {
             let advice = text(look, "advice").unwrap_or_default();
-            Some((text(look, "step")?, text(look, "trouble")?, advice))
+            Some((text(look, "step")?, text(look, "error")?, advice))
         });
         let wrong: Vec<_> = wrong.collect();
         assert_eq!(output.status.success(), wrong.is_empty(), "{wrong:?}");

@@ -79,7 +79,7 @@ fn a_name_from_the_wire_forges_no_line() {
     data[512..528].copy_from_slice(b"x\n<0>\x1b[2Jforged\0");
     raw.say(&capsule(digests, SubmissionEntry::connect(0, 0, 32, 0, false), &data));
     assert!(!raw.response().status().is_success());
-    let line = await_line(&target, "HOSTNQN is no name");
+    let line = await_line(&target, "HOSTNQN is not a name");
     assert!(line.contains("forged") && !target.log().contains('\x1b'), "{line}");
     assert_eq!(target.log().lines().filter(|line| line.contains("forged")).count(), 1);
 }

@@ -60,7 +60,7 @@ fn what_is_meant_can_be_named_in_all_ways_that_list_shows() {
     let names = [socket.as_str(), &pid, &uri, &url, NQN, discovery];
     for (count, name) in (1..).zip(names) {
         let reset = machine.run(&["reset", name]);
-        assert!(out(&reset).contains("is connected anew, "), "{name}: {}", err(&reset));
+        assert!(out(&reset).contains("is connected again, "), "{name}: {}", err(&reset));
         assert_eq!(machine.reconnects(), [count]);
     }
     assert!(out(&machine.run(&["list"])).contains("connected, 6 reconnects"));
@@ -129,7 +129,7 @@ fn what_cannot_be_reset_is_refused_with_the_reason() {
     let machine = Machine::new();
     for (target, words) in [
         (&*url, "a host resets only controllers of its own"),
-        ("/nowhere", "is nothing that is attached"),
+        ("/nowhere", "is not attached"),
         ("--all", "nothing is attached"),
     ] {
         let refused = machine.run(&["reset", target]);
@@ -158,7 +158,7 @@ fn a_reset_while_the_target_is_away_says_so_and_goes_on() {
     wait_until("it is seen", || machine.json(&["list"])["attached"][0]["state"] == "reconnecting");
     let away = machine.run(&["reset", "--all", "--timeout", "200ms"]);
     assert_eq!(away.status.code(), Some(1));
-    assert!(err(&away).contains("not connected anew after 0.2 s; that goes on"), "{}", err(&away));
+    assert!(err(&away).contains("not connected again after 0.2 s; that goes on"), "{}", err(&away));
     let _target = file_target(port, &image);
     wait_until("it is back", || machine.json(&["list"])["attached"][0]["state"] == "connected");
     assert!(machine.run(&["reset", "--all"]).status.success());

@@ -26,7 +26,7 @@ use pair::PairArgs;
 const FILE_BYTES_MAX: u64 = 4096;
 
 const NO_KEY: &str =
-    "this is no key: one for authentication begins with \"DHHC-1:\", one for TLS with \"NVMeTLSkey-1:\"";
+    "this is not a key: one for authentication begins with \"DHHC-1:\", one for TLS with \"NVMeTLSkey-1:\"";
 
 #[derive(Subcommand)]
 pub(crate) enum KeysCommand {

@@ -75,9 +75,13 @@ fn error_document(entry: &ErrorInformation) -> Value {
     })
 }
 
+/// What is said of an empty log.
+const NO_ERRORS: &str = "no errors; this command has a controller of its own, and many targets, such as Ringfab's, keep \
+                         the errors of each controller apart: their logs have them all";
+
 fn error_table(entries: &[ErrorInformation]) -> String {
     if entries.is_empty() {
-        return "no errors".to_owned();
+        return NO_ERRORS.to_owned();
     }
     let of_command = |number: u16| match number {
         ErrorInformation::NO_COMMAND => "-".to_owned(),
@@ -182,7 +186,10 @@ pub(crate) fn changed_namespaces(args: &ConnectArgs, context: &Context) -> Resul
         || json!({ "too_many": list.is_too_many(), "namespaces": nsids }),
         || match (list.is_too_many(), &nsids[..]) {
             (true, _) => "more namespaces have changed than the list holds".to_owned(),
-            (false, []) => "no namespace has changed since this controller exists".to_owned(),
+            (false, []) => {
+                "no namespace has changed since the controller was made, which this command has of its own"
+                    .to_owned()
+            }
             (false, nsids) => nsids.iter().map(|nsid| format!("{nsid}\n")).collect(),
         },
     )
@@ -209,7 +216,7 @@ mod tests {
         assert!(row.ends_with(&Status::INVALID_FIELD.to_string()), "{table}");
         assert!(row.split_whitespace().any(|cell| cell == "-"), "{table}");
         assert_eq!(error_document(&entry)["parm_error_location"], 40 | 3 << 8);
-        assert_eq!(error_table(&[]), "no errors");
+        assert_eq!(error_table(&[]), NO_ERRORS);
         // A controller of one command has no errors to show, so this is what is compared with the documentation.
         let documented = include_str!("../../../../docs/json.md");
         let keys = error_document(&entry).as_object().expect("an object").clone();

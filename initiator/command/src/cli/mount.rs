@@ -1,6 +1,7 @@
 //! `ringfab mount` as users, volumes and mount(8) say it, and `ringfab volume`.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
@@ -13,6 +14,9 @@ use ringfab_front_ends::volumes::{self, VolumeCommand, arguments};
 use serde_json::json;
 
 use super::{Cli, Command};
+
+/// Where the package has one.
+const EXAMPLE: &str = "/usr/share/doc/ringfab/configs/volumes.toml";
 
 /// What mount(8) wants to be told (`mount.ringfab` is its helper).
 mod status {
@@ -57,6 +61,9 @@ pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
 pub(super) fn volume(command: &VolumeCommand, context: &Context) -> Result<()> {
     let VolumeCommand::Check { file } = command;
     let path = file.clone().unwrap_or_else(file::path);
+    if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        bail!("there is no {}; {EXAMPLE} is an example with all keys", path.display());
+    }
     let volumes = Volumes::load(&path)?;
     let checked: Vec<(&Volume, Result<()>)> =
         volumes.all().iter().map(|volume| (volume, check(volume))).collect();
@@ -78,7 +85,10 @@ pub(super) fn volume(command: &VolumeCommand, context: &Context) -> Result<()> {
     output::either(
         context.json,
         || json!({ "volumes": entries.collect::<Vec<_>>() }),
-        || checked.iter().map(line).collect::<Vec<_>>().join("\n"),
+        || match (checked.as_slice(), mistakes) {
+            ([], []) => format!("{} has no volumes; {EXAMPLE} is an example", path.display()),
+            (checked, _) => checked.iter().map(line).collect::<Vec<_>>().join("\n"),
+        },
     )?;
     let wrong = checked.iter().filter(|(_, result)| result.is_err()).count() + mistakes.len();
     if wrong == 0 {
@@ -100,6 +110,6 @@ fn check(volume: &Volume) -> Result<()> {
         let first = text.lines().next().unwrap_or_default();
         Usage(super::without_keys(first.trim_start_matches("error: ")))
     })?;
-    let Command::Mount(args) = cli.command else { bail!("it is no mount") };
+    let Command::Mount(args) = cli.command else { bail!("it is not a mount") };
     volumes::check(&args)
 }

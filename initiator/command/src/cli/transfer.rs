@@ -63,7 +63,7 @@ const PIECE_BYTES: usize = 1 << 20;
 pub(crate) fn read(args: &ReadArgs, context: &Context) -> Result<()> {
     if args.output.is_none() && io::stdout().is_terminal() {
         return Err(
-            Usage("a terminal is no place for a disk's bytes; name a file with --output".to_owned()).into()
+            Usage("a disk's bytes do not go to a terminal; name a file with --output".to_owned()).into()
         );
     }
     if args.output.is_none() && context.json {

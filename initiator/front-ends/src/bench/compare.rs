@@ -80,7 +80,7 @@ fn read(path: &Path) -> Result<Value> {
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).with_context(|| format!("read {shown}"))?;
     ensure!(text.len() as u64 <= FILE_BYTES_MAX, "{shown} is too long for a result");
-    let no_result = |why: String| anyhow!("{shown} is no result of `ringfab bench --json`: {why}");
+    let no_result = |why: String| anyhow!("{shown} is not a result of `ringfab bench --json`: {why}");
     let value: Value = serde_json::from_str(&text).map_err(|error| no_result(error.to_string()))?;
     for (pointer, ..) in &FIGURES[..2] {
         if !value.pointer(pointer).is_some_and(Value::is_number) {
@@ -172,7 +172,7 @@ mod tests {
             std::fs::write(&file, text).expect("a file");
             let error = read(&file).expect_err("no result").to_string();
             assert!(
-                error.contains("a.json is no result of `ringfab bench --json`") && error.contains(why),
+                error.contains("a.json is not a result of `ringfab bench --json`") && error.contains(why),
                 "{error}"
             );
         }

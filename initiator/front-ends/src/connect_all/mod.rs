@@ -51,7 +51,7 @@ pub struct ConnectAllArgs {
     #[arg(long)]
     follow: bool,
     /// Refuse writes
-    #[arg(long)]
+    #[arg(long, short)]
     read_only: bool,
     /// Create this file, with the directory in it, once everything was tried, and remove it at the end
     #[arg(long, value_name = "FILE")]

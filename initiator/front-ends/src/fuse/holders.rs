@@ -42,7 +42,7 @@ const TOLD: usize = 8;
 pub(crate) fn describe(directory: &Path) -> String {
     let found = find(directory);
     if found.is_empty() {
-        return "by whom cannot be seen (as root, `fuser -vm` tells)".to_owned();
+        return "by a process that cannot be seen (as root, `fuser -vm` tells)".to_owned();
     }
     let mut texts: Vec<String> = found.iter().take(TOLD).map(ToString::to_string).collect();
     if found.len() > TOLD {

@@ -66,7 +66,7 @@ pub struct FuseArgs {
     /// meanwhile
     directory: PathBuf,
     /// Refuse writes
-    #[arg(long)]
+    #[arg(long, short)]
     read_only: bool,
     /// Allow other users (the files belong to the user who mounts)
     #[arg(long)]

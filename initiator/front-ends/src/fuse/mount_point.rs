@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use nix::errno::Errno;
 use nix::mount::MntFlags;
 use ringfab_base::shell_quoted;
 
 use super::holders::Mount;
 use super::mount::{SOURCE, unmount};
+use crate::registry::has_dead_server;
 
 /// How our mounts are called in `/proc/self/mountinfo`.
 pub(crate) fn is_ours(mount: &Mount) -> bool {
@@ -20,14 +20,8 @@ pub(crate) fn is_ours(mount: &Mount) -> bool {
 pub(super) fn prepare(directory: &Path) -> Result<()> {
     let shown = directory.display();
     let path = absolute(directory)?;
-    let found = match directory.metadata() {
-        Err(error) if error.raw_os_error() == Some(Errno::ENOTCONN as i32) => {
-            unmount_dead(&path)?;
-            directory.metadata()
-        }
-        found => found,
-    };
-    let found = found.with_context(|| format!("mount on {shown}"))?;
+    remove_dead(&path)?;
+    let found = directory.metadata().with_context(|| format!("mount on {shown}"))?;
     ensure!(found.is_dir(), "{shown} is not a directory");
     match Mount::at(&path) {
         Some(mount) if is_ours(&mount) => {
@@ -38,6 +32,18 @@ pub(super) fn prepare(directory: &Path) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Takes a mount of ours away whose server has died, and says whether there was one.
+///
+/// # Errors
+/// When it is somebody else's, or cannot be taken away.
+pub(crate) fn remove_dead(path: &Path) -> Result<bool> {
+    let is_dead = has_dead_server(path);
+    if is_dead {
+        unmount_dead(path)?;
+    }
+    Ok(is_dead)
 }
 
 /// The kernel says that the server of a FUSE mount has gone.

@@ -71,7 +71,7 @@ pub struct NbdArgs {
     #[command(flatten)]
     listen: ListenArgs,
     /// Refuse writes
-    #[arg(long)]
+    #[arg(long, short)]
     read_only: bool,
     /// Name of the export, when there is one namespace; otherwise the names are ns1, ns2 and so on
     #[arg(long, value_name = "NAME")]

@@ -70,9 +70,9 @@ fn look(path: &Path) -> Option<Found> {
     None
 }
 
-/// How many commands had failed when the program of an entry ended, if that is known.
-pub(crate) fn failed_commands(entry: Option<File>) -> Option<u64> {
-    entry.and_then(|mut file| read(&mut file).ok().flatten()).map(|facts| facts.failed_commands)
+/// How many commands had failed when the program of an entry ended. None when the entry does not say.
+pub(crate) fn failed_commands(mut entry: File) -> Option<u64> {
+    read(&mut entry).ok().flatten().map(|facts| facts.failed_commands)
 }
 
 impl Found {

@@ -224,13 +224,21 @@ fn warn_of_mounts(facts: &Facts) {
     }
 }
 
-/// Removes entries of servers that were killed: these leave nothing else that is not removed by whoever comes next.
+/// Removes entries of servers that were killed, unless files that they served are mounted still: whoever comes next
+/// removes everything else that these leave.
 pub(crate) fn forget_dead() {
+    let is_mounted = |found: &Found| found.facts.directory.as_deref().is_some_and(has_dead_server);
     for found in entries().into_iter().flatten() {
-        if !found.is_living() && found.facts.kind != Kind::Mount {
+        if !found.is_living() && found.facts.kind != Kind::Mount && !is_mounted(&found) {
             found.forget();
         }
     }
+}
+
+/// Whether a directory is that of a FUSE server which has died. What the kernel remembers of it answers other
+/// questions.
+pub(crate) fn has_dead_server(directory: &Path) -> bool {
+    fs::read_dir(directory).is_err_and(|error| error.raw_os_error() == Some(Errno::ENOTCONN as i32))
 }
 
 fn open(path: &Path) -> io::Result<File> {

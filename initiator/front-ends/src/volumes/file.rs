@@ -164,21 +164,21 @@ impl Volumes {
         if let Some(found) = self.volumes.iter().find(|volume| volume.name() == name) {
             return Ok(found);
         }
-        // It may be the one that is meant.
-        if let Some(nameless) = self.mistakes.iter().find(|mistake| mistake.name.is_none()) {
-            return Err(anyhow!("{:#}", nameless.error));
-        }
-        Err(match self.volumes.as_slice() {
-            [] => anyhow!(
-                "`{name}` is no address, which begins with nvme+rdma:// or nvme+tcp://, and {shown} has no volumes"
+        let names: Vec<&str> = self.volumes.iter().map(Volume::name).collect();
+        let like = meant(name, names.iter().copied());
+        let missing = match (names.as_slice(), like) {
+            ([], _) => format!(
+                "`{name}` is not an address, which begins with nvme+rdma:// or nvme+tcp://, and {shown} has no \
+                 volume of that name"
             ),
-            some => {
-                let names: Vec<&str> = some.iter().map(Volume::name).collect();
-                match meant(name, names.iter().copied()) {
-                    Some(like) => anyhow!("{shown} has no volume `{name}`; did you mean {like}?"),
-                    None => anyhow!("{shown} has no volume `{name}`; it has {}", names.join(", ")),
-                }
-            }
+            (_, Some(like)) => format!("{shown} has no volume `{name}`; did you mean {like}?"),
+            (some, None) => format!("{shown} has no volume `{name}`; it has {}", some.join(", ")),
+        };
+        // One without a name may be the one that is meant.
+        let nameless = self.mistakes.iter().find(|mistake| mistake.name.is_none());
+        Err(match nameless {
+            Some(nameless) => anyhow!("{missing}\n{:#}", nameless.error),
+            None => anyhow!(missing),
         })
     }
 }
@@ -264,7 +264,7 @@ impl Place<'_> {
         let is_name = !name.is_empty() && !name.starts_with(['-', '.']) && name.len() <= NAME_CHARACTERS_MAX;
         if !is_name || !name.chars().all(valid) {
             let what = format!(
-                "name: `{name}` is no name: letters, digits, `_`, `.` and `-`, {NAME_CHARACTERS_MAX} at most, and \
+                "name: `{name}` is not a name: letters, digits, `_`, `.` and `-`, {NAME_CHARACTERS_MAX} at most, and \
                  first a letter, a digit or `_`"
             );
             return Err(self.error(span.clone(), &what));
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(misspelt, "volumes.toml:3: URL: is not a known key; did you mean url?");
         assert!(
             error(&FIRST.replace("data\"\nurl", "a/b\"\nurl"))
-                .starts_with("volumes.toml:2: name: `a/b` is no name")
+                .starts_with("volumes.toml:2: name: `a/b` is not a name")
         );
         assert!(
             error(&FIRST.replace("nvme+tcp", "http"))

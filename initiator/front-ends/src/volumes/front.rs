@@ -1,6 +1,7 @@
 //! The process that the user waits for: it starts the keeper and says what the keeper reports.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use serde_json::json;
 
 use super::keeper::{News, is_taken};
 use super::plan::{Plan, Taken, refuse_keys};
-use super::{MountArgs, device};
+use super::{MountArgs, device, remount};
 use crate::context::{Context, Usage};
 use crate::fuse::holders::Mount;
 use crate::interrupt::Cancelled;
@@ -30,6 +31,9 @@ pub(super) fn mount(args: &MountArgs, context: &Context) -> Result<()> {
     let plan = Plan::new(args)?;
     if args.fake {
         return Ok(());
+    }
+    if remount::is_wanted(&args.options) {
+        return remount::remount(&plan);
     }
     match plan.check_machine() {
         Err(_) if args.helper && is_there(&plan)? => {
@@ -80,6 +84,8 @@ fn is_left(plan: &Plan) -> Result<bool> {
 
 fn start_keeper() -> Result<Child> {
     let mut command = Command::new(std::env::current_exe().context("find this program")?);
+    // A copy of this program that is called as mount(8) calls its helper is that helper.
+    command.arg0("ringfab");
     command.args(super::arguments::of_this_process()?).arg("--keeper");
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().context("start the process in the background")?;
@@ -94,7 +100,7 @@ fn start_keeper() -> Result<Child> {
 /// Takes what the keeper reports until it is mounted.
 fn wait(keeper: &mut Child, args: &MountArgs, context: &Context) -> Result<()> {
     let news = listen(keeper)?;
-    let (mut doing, mut since, mut said) = (String::new(), Instant::now(), false);
+    let (mut doing, mut since, mut said) = ("starting".to_owned(), Instant::now(), false);
     loop {
         context.interrupt.check()?;
         match news.recv_timeout(POLL) {

@@ -5,6 +5,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -289,7 +290,13 @@ impl<'a> Keeper<'a> {
             Bytes(namespace.bytes())
         );
         let mut command = Command::new(std::env::current_exe().context("find this program")?);
-        command.arg("mount-step").arg("--file").arg(file).arg("--directory").arg(&self.plan.directory);
+        command
+            .arg0("ringfab")
+            .arg("mount-step")
+            .arg("--file")
+            .arg(file)
+            .arg("--directory")
+            .arg(&self.plan.directory);
         command.args(["--block-bytes", &block_bytes.to_string(), "--name", &name]);
         for (option, value) in [("--fstype", &self.args.fstype), ("--mkfs", &self.args.mkfs)] {
             command.args(value.iter().map(|value| format!("{option}={value}")));

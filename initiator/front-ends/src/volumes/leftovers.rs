@@ -12,6 +12,7 @@ use ringfab_fuse::loop_device;
 
 use super::{child, device};
 use crate::fuse::holders::{self, Mount};
+use crate::fuse::mount_point;
 use crate::registry::{self, Claim, Entry, Facts, Found, Kind};
 
 /// How long an unmount may take. Nothing has to be written: the disk is gone.
@@ -75,6 +76,19 @@ pub(super) fn unmount(directory: &Path, busy: Busy) -> Result<()> {
         Some(ended) => bail!("unmount {shown}: {}", ended.stderr),
         None => bail!("{shown}: unmounting takes longer than {} s", UNMOUNT.as_secs()),
     }
+}
+
+/// Unmounts what is mounted on a directory without an entry, if the process that served it is gone. Says whether that
+/// was so.
+pub(super) fn unmount_dead(directory: &Path, busy: Busy) -> Result<bool> {
+    if device::is_lost_at(directory) {
+        unmount(directory, busy)?;
+        return Ok(true);
+    }
+    let was_dead = mount_point::remove_dead(directory)?;
+    // What it has left has nothing to stand for any more.
+    registry::forget_dead();
+    Ok(was_dead)
 }
 
 /// Whether the file system of a dead mount is there still.

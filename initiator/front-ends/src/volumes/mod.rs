@@ -18,6 +18,7 @@
 //! | [`plan`] | what is to be mounted, and where |
 //! | [`watch`] | the mounted file system, until its end |
 //! | [`keeper`] | the process that has a mount |
+//! | [`remount`] | other options for what is mounted |
 //! | [`front`] | the process that the user waits for |
 //! | [`umount`] | the end of a mount |
 //! | [`table`] | what is attached |
@@ -33,6 +34,7 @@ mod front;
 mod keeper;
 mod leftovers;
 mod plan;
+mod remount;
 mod step;
 mod table;
 mod umount;

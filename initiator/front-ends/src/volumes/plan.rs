@@ -76,6 +76,7 @@ impl Plan {
             Path::new("/dev/fuse").exists(),
             "there is no /dev/fuse (the kernel's module fuse); `ringfab nbd` and nbd-client make a disk without it"
         );
+        mount_point::remove_dead(&self.directory)?;
         let found = self.directory.metadata().with_context(|| format!("mount on {shown}"))?;
         ensure!(found.is_dir(), "{shown} is not a directory");
         match Mount::at(&self.directory) {

@@ -161,7 +161,7 @@ impl StepArgs {
             ensure!(!self.read_only, "{} is read only, and --mkfs would write to it", self.name);
             ensure!(
                 self.force || contents.is_nothing(),
-                "{} has {contents} already; --force overwrites that",
+                "{} has {contents} already; `ringfab mount --mkfs` with --force overwrites that",
                 self.name
             );
             make(kind, device)?;
@@ -252,7 +252,7 @@ fn said(ended: &Ended) -> String {
 
 fn make(kind: &str, device: &Path) -> Result<()> {
     if kind.is_empty() || !kind.chars().all(|one| one.is_ascii_alphanumeric() || "._-".contains(one)) {
-        return Err(Usage(format!("`{kind}` is no kind of file system")).into());
+        return Err(Usage(format!("`{kind}` is not a kind of file system")).into());
     }
     let program = format!("mkfs.{kind}");
     let path = device.to_string_lossy();

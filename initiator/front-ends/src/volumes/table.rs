@@ -110,6 +110,9 @@ impl Row {
         if self.is_given_up {
             return format!("{state}: {}", self.facts.remedy());
         }
+        if self.facts.read_only {
+            state.push_str(", read only");
+        }
         if self.is_mounted() == Some(false) {
             state.push_str(", unmounted but in use");
         }

@@ -1,11 +1,13 @@
 //! `ringfab umount`: the end of a mount, in order.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
 use ringfab_base::{meant, shell_quoted};
+use ringfab_initiator::Url;
 use ringfab_process::log;
 use serde_json::json;
 
@@ -21,7 +23,7 @@ use crate::registry::{self, Found, Kind};
 /// The options of `ringfab umount`.
 #[derive(Args, Debug)]
 pub struct UmountArgs {
-    /// The directory, wherever the file system is mounted, or the name of a volume
+    /// The directory, wherever the file system is mounted, the name of a volume, its address, or its loop device
     pub target: PathBuf,
     /// Take it out of the tree at once, also where it is in use, and end the rest when nobody uses it any more
     #[arg(short, long)]
@@ -39,8 +41,7 @@ pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
     let shown = directory.display().to_string();
     let busy = if args.lazy { Busy::Detach } else { Busy::Refuse };
     let Some(found) = found else {
-        if device::is_lost_at(&directory) {
-            leftovers::unmount(&directory, busy)?;
+        if leftovers::unmount_dead(&directory, busy)? {
             log::say(&format!("ringfab: removed what a killed process has left on {shown}"));
             return unmounted(context, &shown, None);
         }
@@ -88,11 +89,13 @@ fn find(target: &Path) -> Result<(PathBuf, Option<Found>)> {
             return Ok((found.facts.directory.clone().unwrap_or_default(), Some(found)));
         }
     }
+    if let Some(found) = by_source(mounts()?, target)? {
+        return Ok((found.facts.directory.clone().unwrap_or_default(), Some(found)));
+    }
+    let is_missing = || target.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
     let directory = match mount_point::absolute(target) {
         // A volume that is not mounted.
-        _ if name.is_some() && target.symlink_metadata().is_err() => {
-            volume_directory(&target.to_string_lossy())?
-        }
+        _ if name.is_some() && is_missing() => volume_directory(&target.to_string_lossy())?,
         found => found?,
     };
     let found = mounts()?.into_iter().find(|found| found.facts.directory.as_ref() == Some(&directory));
@@ -104,6 +107,22 @@ fn find(target: &Path) -> Result<(PathBuf, Option<Found>)> {
     };
     let found = found.map_or_else(by_device, |found| Ok(Some(found)))?;
     Ok((directory, found))
+}
+
+/// The mount of an address, or of a loop device, as umount(8) takes devices; none where a directory is meant.
+fn by_source(mounts: Vec<Found>, target: &Path) -> Result<Option<Found>> {
+    let text = target.to_string_lossy();
+    if let Ok(url) = text.parse::<Url>() {
+        let mut of_it = mounts.into_iter().filter(|found| found.facts.address == url.to_string());
+        return match (of_it.next(), of_it.next()) {
+            (Some(found), None) => Ok(Some(found)),
+            (Some(_), Some(_)) => bail!("{url} is mounted at several places; `ringfab list` shows them"),
+            (None, _) => bail!("{url} is not mounted here; `ringfab list` shows what is"),
+        };
+    }
+    let device = mount_point::absolute(target).ok();
+    let has = |found: &Found| found.facts.device.is_some() && found.facts.device == device;
+    Ok(mounts.into_iter().find(has))
 }
 
 /// Where a volume that is not mounted would be.
@@ -125,7 +144,7 @@ fn volume_directory(name: &str) -> Result<PathBuf> {
 fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context) -> Result<Option<u64>> {
     let shown = directory.display();
     let path = directory.to_string_lossy();
-    // It may be gone as soon as nothing is mounted any more.
+    // Before its keeper can be gone: the keeper notes in it what has failed.
     let entry = found.open();
     if is_mounted(directory, found) {
         refuse_covered(directory, found)?;
@@ -163,7 +182,7 @@ fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context
         return Ok(None);
     }
     wait_for_end(directory, found, context)?;
-    Ok(registry::failed_commands(entry))
+    Ok(entry.and_then(registry::failed_commands))
 }
 
 /// What lies on top is what umount(8) would take away.

@@ -60,7 +60,7 @@ pub(crate) struct Connect<'a> {
     pub(crate) address: SocketAddr,
     /// For the options of the transport.
     pub(crate) url: &'a Url,
-    /// The keys for TLS, if the connection shall be over TLS.
+    /// The keys for TLS, if the connection must be over TLS.
     pub(crate) tls: Option<&'a Arc<[Psk]>>,
     pub(crate) domain: ProtectionDomain,
     /// Queue identifier, zero for the admin queue.

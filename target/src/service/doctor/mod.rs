@@ -15,9 +15,9 @@ use system::Process;
 use crate::config::{Config, ConfigErrors};
 use crate::machine;
 
-/// What was looked at, and what was found.
+/// Something that was looked at, and what was found.
 #[derive(Debug, Serialize)]
-pub(super) struct Look {
+pub(super) struct Step {
     /// What.
     step: &'static str,
     /// How long that took.
@@ -25,7 +25,7 @@ pub(super) struct Look {
     /// What there is, if that is well.
     found: Option<String>,
     /// What is wrong.
-    trouble: Option<String>,
+    error: Option<String>,
     /// What to do about that.
     advice: Option<String>,
 }
@@ -39,11 +39,11 @@ impl Trouble {
     }
 }
 
-/// All looks so far.
+/// All steps so far.
 #[derive(Debug, Default)]
-pub(super) struct Looks(Vec<Look>);
+pub(super) struct Steps(Vec<Step>);
 
-impl Looks {
+impl Steps {
     fn add(&mut self, step: &'static str, look: impl FnOnce() -> Result<String, Trouble>) {
         let begun = Instant::now();
         let outcome = look();
@@ -51,73 +51,73 @@ impl Looks {
     }
 
     fn push(&mut self, step: &'static str, time: Duration, outcome: Result<String, Trouble>) {
-        let (found, trouble, advice) = match outcome {
+        let (found, error, advice) = match outcome {
             Ok(found) => (Some(found), None, None),
             Err(Trouble(trouble, advice)) => (None, Some(trouble), Some(advice)),
         };
         let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.0.push(Look { step, time_us, found, trouble, advice });
+        self.0.push(Step { step, time_us, found, error, advice });
     }
 
     /// Whether nothing is wrong.
     pub(super) fn is_well(&self) -> bool {
-        self.0.iter().all(|look| look.trouble.is_none())
+        self.0.iter().all(|step| step.error.is_none())
     }
 
     /// For programs.
     pub(super) fn to_json(&self) -> String {
-        serde_json::to_string(&serde_json::json!({ "looks": self.0 })).expect("plain values always serialize")
+        serde_json::to_string(&serde_json::json!({ "steps": self.0 })).expect("plain values always serialize")
     }
 }
 
-/// A line for each look, and then what to do.
-impl std::fmt::Display for Looks {
+/// A line for each step, and then what to do.
+impl std::fmt::Display for Steps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for look in &self.0 {
-            let (paint, sign) = match look.trouble {
+        for step in &self.0 {
+            let (paint, sign) = match step.error {
                 Some(_) => (Paint::Bad, "WRONG"),
                 None => (Paint::Good, "ok   "),
             };
             let sign = terminal::painted(Stream::Out, paint, sign);
-            let (millis, text) = (look.time_us as f64 / 1e3, look.trouble.as_ref().or(look.found.as_ref()));
-            writeln!(f, "{sign}  {:<13}  {millis:>9.3} ms  {}", look.step, text.map_or("", String::as_str))?;
+            let (millis, text) = (step.time_us as f64 / 1e3, step.error.as_ref().or(step.found.as_ref()));
+            writeln!(f, "{sign}  {:<13}  {millis:>9.3} ms  {}", step.step, text.map_or("", String::as_str))?;
         }
         if self.is_well() {
             return f.write_str("All is well.\n");
         }
         f.write_str("What to do:\n")?;
-        self.0.iter().filter_map(|look| look.advice.as_ref()).try_for_each(|advice| writeln!(f, "- {advice}"))
+        self.0.iter().filter_map(|step| step.advice.as_ref()).try_for_each(|advice| writeln!(f, "- {advice}"))
     }
 }
 
-/// Looks at everything.
-pub(super) fn examine(file: &Path) -> Looks {
-    let mut looks = Looks::default();
+/// Steps at everything.
+pub(super) fn examine(file: &Path) -> Steps {
+    let mut steps = Steps::default();
     let begun = Instant::now();
     let loaded = Config::look_at(file);
-    looks.push("configuration", begun.elapsed(), read(file, &loaded));
-    looks.add("permissions", || system::permissions(file));
-    looks.add("kernel", system::kernel);
-    looks.add("io_uring", system::io_uring);
-    looks.add("RDMA devices", system::rdma_devices);
-    let Ok(config) = loaded else { return looks };
-    looks.add("state", || system::state_folder(&config.target.state_dir));
+    steps.push("configuration", begun.elapsed(), read(file, &loaded));
+    steps.add("permissions", || system::permissions(file));
+    steps.add("kernel", system::kernel);
+    steps.add("io_uring", system::io_uring);
+    steps.add("RDMA devices", system::rdma_devices);
+    let Ok(config) = loaded else { return steps };
+    steps.add("state", || system::state_folder(&config.target.state_dir));
     let serving = machine::server_of(&config);
     let process = serving.map_or(Process::Own, Process::Target);
-    looks.add("locked memory", || system::locked_memory(&config, process));
-    looks.add("addresses", || system::addresses(&config, process));
-    looks.add("open files", || system::open_files(&config, process));
+    steps.add("locked memory", || system::locked_memory(&config, process));
+    steps.add("addresses", || system::addresses(&config, process));
+    steps.add("open files", || system::open_files(&config, process));
     let begun = Instant::now();
     let findings = machine::findings(&config, serving);
     if findings.is_empty() {
-        looks.push("machine", begun.elapsed(), Ok("addresses, ports and disks are there".to_owned()));
+        steps.push("machine", begun.elapsed(), Ok("addresses, ports and disks are there".to_owned()));
     }
     for finding in findings {
         let trouble = Trouble(format!("{}: {}", finding.what, finding.message), finding.advice.to_owned());
-        looks.push("machine", begun.elapsed(), Err(trouble));
+        steps.push("machine", begun.elapsed(), Err(trouble));
     }
-    running::looks(&mut looks, &config, file);
-    looks
+    running::looks(&mut steps, &config, file);
+    steps
 }
 
 fn read(file: &Path, loaded: &Result<Config, ConfigErrors>) -> Result<String, Trouble> {
@@ -148,27 +148,27 @@ mod tests {
         file
     }
 
-    fn trouble_of<'a>(looks: &'a Looks, step: &str) -> Vec<&'a str> {
-        let of_step = looks.0.iter().filter(|look| look.step == step);
-        of_step.filter_map(|look| look.trouble.as_deref()).collect()
+    fn trouble_of<'a>(steps: &'a Steps, name: &str) -> Vec<&'a str> {
+        let of_step = steps.0.iter().filter(|step| step.step == name);
+        of_step.filter_map(|step| step.error.as_deref()).collect()
     }
 
     #[test]
     fn what_is_wrong_is_told_with_what_to_do() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = config(folder.path(), "[[subsystem.namespace]]\npath = \"/nonexistent/disk\"\n");
-        let looks = examine(&file);
-        assert!(trouble_of(&looks, "machine")[0].contains("/nonexistent/disk does not exist"), "{looks}");
-        assert!(trouble_of(&looks, "target")[0].contains("no target runs"), "{looks}");
+        let steps = examine(&file);
+        assert!(trouble_of(&steps, "machine")[0].contains("/nonexistent/disk does not exist"), "{steps}");
+        assert!(trouble_of(&steps, "target")[0].contains("no target runs"), "{steps}");
         for step in ["configuration", "permissions", "kernel", "io_uring", "state"] {
-            assert_eq!(trouble_of(&looks, step), [""; 0], "{looks}");
+            assert_eq!(trouble_of(&steps, step), [""; 0], "{steps}");
         }
-        let text = looks.to_string();
+        let text = steps.to_string();
         assert!(
             text.contains("What to do:\n") && text.contains("- systemctl start ringfab-target"),
             "{text}"
         );
-        assert!(!looks.is_well() && looks.to_json().contains("\"step\":\"kernel\""));
+        assert!(!steps.is_well() && steps.to_json().contains("\"step\":\"kernel\""));
     }
 
     #[test]
@@ -179,11 +179,11 @@ mod tests {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).expect("changed");
         std::fs::remove_dir(folder.path().join("state")).expect("removed");
         std::fs::write(folder.path().join("state"), "a file").expect("a file");
-        let looks = examine(&file);
-        assert!(trouble_of(&looks, "permissions")[0].contains("everybody may write"), "{looks}");
-        assert!(trouble_of(&looks, "state")[0].contains("state"), "{looks}");
+        let steps = examine(&file);
+        assert!(trouble_of(&steps, "permissions")[0].contains("everybody may write"), "{steps}");
+        assert!(trouble_of(&steps, "state")[0].contains("state"), "{steps}");
         std::fs::write(&file, "colour = 1\n").expect("a file");
-        let looks = examine(&file);
-        assert!(trouble_of(&looks, "configuration")[0].contains("colour: is not a known key"), "{looks}");
+        let steps = examine(&file);
+        assert!(trouble_of(&steps, "configuration")[0].contains("colour: is not a known key"), "{steps}");
     }
 }

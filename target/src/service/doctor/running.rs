@@ -5,37 +5,37 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Looks, Trouble};
+use super::{Steps, Trouble};
 use crate::config::Config;
 use crate::control::Request;
 use crate::control::client::{AskError, ask};
 
 /// Asks it how it is, and whether it has this file.
-pub(super) fn looks(looks: &mut Looks, config: &Config, file: &Path) {
+pub(super) fn looks(steps: &mut Steps, config: &Config, file: &Path) {
     let control = config.control.clone().unwrap_or_default();
     if !control.enabled {
-        return looks
+        return steps
             .add("target", || Ok("there is no control socket, so that nobody can be asked".to_owned()));
     }
     let mut status = None;
-    looks.add("target", || {
+    steps.add("target", || {
         let answer = ask(&control.socket, &Request::Status).map_err(|error| unreachable(&error))?;
         let text = described(&answer)?;
         status = Some(answer);
         Ok(text)
     });
     if let Some(status) = status {
-        looks.add("namespaces", || namespaces(&status));
-        looks.add("disks", || disks(&status));
-        looks.add("changes", || unsaved(&status));
-        looks.add("file", || {
+        steps.add("namespaces", || namespaces(&status));
+        steps.add("disks", || disks(&status));
+        steps.add("changes", || unsaved(&status));
+        steps.add("file", || {
             same_file(&status, file)?;
             edited(
                 &ask(&control.socket, &Request::Reload { dry_run: true })
                     .map_err(|error| unusable(&error))?,
             )
         });
-        looks.add("confinement", || Ok(confined(&status)));
+        steps.add("confinement", || Ok(confined(&status)));
     }
 }
 

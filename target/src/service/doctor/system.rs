@@ -90,7 +90,7 @@ pub(super) fn state_folder(folder: &Path) -> Result<String, Trouble> {
     let trouble = |what: String| Trouble::new(what, advice.as_str());
     let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     if !existing.is_dir() {
-        return Err(trouble(format!("{} is no folder", existing.display())));
+        return Err(trouble(format!("{} is not a folder", existing.display())));
     }
     eaccess(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| {
         trouble(format!("{} cannot be written by this user: {error}", existing.display()))

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
-use ringfab_auth::{CipherSuite, ConfiguredPsk, Derivation, IdentityVersion, Names, TlsPsk};
+use ringfab_auth::{CipherSuite, ConfiguredPsk, Derivation, IdentityVersion, KeySource, Names, TlsPsk};
 use ringfab_fabric::tcp::{ProtectedBy, Security};
 use tempfile::NamedTempFile;
 
@@ -206,6 +206,22 @@ fn whoever_used_a_key_that_is_gone_is_ended_and_does_not_come_back() {
     assert_eq!(ended, ["its host has another key for TLS"; 2], "not the one in clear text");
     let refused = at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, Some(&channels[0]));
     assert_eq!(refused.map(drop).unwrap_err(), format!("the host {FRIEND} has no tls_key"));
+}
+
+#[test]
+fn the_same_key_at_another_place_ends_nobody() {
+    let guarded = guarded(CipherSuite::Aes128GcmSha256, "specified");
+    let target = &guarded.target;
+    let tls = guarded.channel(FRIEND, DISK);
+    at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, Some(&tls)).unwrap();
+    let mut host = target.served().limited_host(FRIEND).unwrap().config().clone();
+    host.tls.as_mut().unwrap().key.source = KeySource::File("/elsewhere".into());
+    let none: [&str; 0] = [];
+    assert_eq!(guarded.change(|draft| draft.set_host(&host)), none);
+    let derivation = &mut host.tls.as_mut().unwrap().derivation;
+    assert_eq!(*derivation, Derivation::Specified);
+    *derivation = Derivation::LibnvmeBefore202507;
+    assert_eq!(guarded.change(|draft| draft.set_host(&host)), ["its host has another key for TLS"]);
 }
 
 /// The handshake may have begun before the key became another one, which an identity of version 0 does not say.

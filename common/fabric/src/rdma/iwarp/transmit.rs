@@ -279,7 +279,7 @@ fn describe(work: &Work, slot: u32) -> WorkRequest<Handle> {
             WorkRequest::Read(proto::ReadRequest {
                 stag: *remote_key,
                 to: *remote_address,
-                // The response is placed by the work request and only has to name it in turn: this is no key of a
+                // The response is placed by the work request and only has to name it in turn: this is not a key of a
                 // region, and a peer that writes to it by other means is refused.
                 sink_stag: slot + 1,
                 sink_to: 0,

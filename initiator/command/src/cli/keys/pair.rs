@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use ringfab_auth::{ConfiguredPsk, Derivation, DhchapKey, IdentityVersion, Names, SecretText};
+use ringfab_base::shell_quoted;
 use ringfab_front_ends::context::Context;
 use ringfab_front_ends::output;
+use ringfab_initiator::{HostName, Transport, Url};
 use serde_json::{Value, json};
 
 use super::{NameArgs, new_key, new_psk};
@@ -57,12 +59,12 @@ struct Shown {
 
 /// What a shell puts the content of a file in place of.
 fn file_content(place: &str) -> String {
-    format!("\"$(cat {})\"", quoted(place.trim_start_matches("file:")))
+    format!("\"$(cat {})\"", shell_quoted(place.trim_start_matches("file:")))
 }
 
-/// A path for a shell.
-fn quoted(path: &str) -> String {
-    format!("'{}'", path.replace('\'', "'\\''"))
+/// A text for a configuration: a basic string of TOML. Names have no control characters.
+fn toml_quoted(text: &str) -> String {
+    format!("\"{}\"", text.replace('\\', r"\\").replace('"', "\\\""))
 }
 
 /// Makes keys of both kinds.
@@ -98,15 +100,9 @@ impl Places {
     fn owner(&self) -> String {
         format!(
             "# The service reads them as its user, with mode 0600: chown -R ringfab {}\n",
-            quoted(&self.folder)
+            shell_quoted(&self.folder)
         )
     }
-}
-
-/// A word for a shell, which needs no quotes where it has only what paths usually have.
-fn word(text: &str) -> String {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/:._-".contains(&byte);
-    if text.bytes().all(is_plain) { text.to_owned() } else { quoted(text) }
 }
 
 /// Writes each key to a file that only its owner may read.
@@ -147,6 +143,11 @@ impl<'a> Pair<'a> {
             tls: psk.to_text(),
             identity,
         })
+    }
+
+    /// Of the host and of the subsystem.
+    fn names(&self) -> [&str; 2] {
+        [self.names.host.as_str(), self.names.subsystem.as_str()]
     }
 
     /// For programs: the keys, or where they are.
@@ -197,17 +198,18 @@ impl<'a> Pair<'a> {
 
     /// Lines for the configuration of our target.
     fn target(&self, places: &Places, tls: bool) -> String {
-        let Names { host, subsystem } = self.names;
+        let [host, subsystem] = self.names().map(toml_quoted);
         let Places { host: host_key, controller, tls: tls_key, .. } = places;
+        let [host_key, controller, tls_key] = [host_key, controller, tls_key].map(|place| toml_quoted(place));
         let mut lines = format!(
             "In the target's configuration, with the keys in these files:\n\
-             [[host]]\nnqn = \"{host}\"\ndhchap_key = {host_key:?}\ndhchap_controller_key = {controller:?}\n"
+             [[host]]\nnqn = {host}\ndhchap_key = {host_key}\ndhchap_controller_key = {controller}\n"
         );
         if tls {
             lines += &format!(
-                "tls_key = {tls_key:?}\n\
+                "tls_key = {tls_key}\n\
                  # and in [[listener]] with transport = \"tcp\":\n# tls = \"allowed\"\n\
-                 # and in [[subsystem]] with nqn = \"{subsystem}\":\n# tls = \"required\"\n"
+                 # and in [[subsystem]] with nqn = {subsystem}:\n# tls = \"required\"\n"
             );
         }
         lines
@@ -215,23 +217,27 @@ impl<'a> Pair<'a> {
 
     /// The command of our initiator.
     fn host(&self, places: &Places, tls: bool) -> String {
-        let Names { host, subsystem } = self.names;
+        let [host, subsystem] = self.names();
+        let url = Url::new(HostName::Name("ADDRESS".to_owned()), 4420, Some(subsystem.to_owned()))
+            .with_transport(Transport::Tcp);
+        let (url, host) = (url.to_string(), shell_quoted(host));
         let mut line = format!(
             "On a host with the same files, with the address of the target:\n\
-             ringfab list nvme+tcp://ADDRESS/{subsystem} --hostnqn={host} \\\n  \
+             ringfab list {} --hostnqn={host} \\\n  \
              --dhchap-key={} \\\n  --dhchap-controller-key={}",
-            word(&places.host),
-            word(&places.controller)
+            shell_quoted(&url),
+            shell_quoted(&places.host),
+            shell_quoted(&places.controller)
         );
         if tls {
-            line += &format!(" \\\n  --tls-key={}", word(&places.tls));
+            line += &format!(" \\\n  --tls-key={}", shell_quoted(&places.tls));
         }
         line + "\n"
     }
 
     /// Its programs take keys on their command lines, which others see while they run.
     fn linux_host(&self, shown: &Shown) -> String {
-        let Names { host, subsystem } = self.names;
+        let [host, subsystem] = self.names().map(shell_quoted);
         let Shown { host: host_key, controller, tls } = shown;
         let (insert, option) = match tls {
             Some(_) => {
@@ -248,16 +254,19 @@ impl<'a> Pair<'a> {
 
     fn linux_target(&self, shown: &Shown) -> String {
         let Shown { host, controller, .. } = shown;
-        let folder = format!("/sys/kernel/config/nvmet/hosts/{}", self.names.host);
+        let place = |name: &str| format!("/sys/kernel/config/nvmet/hosts/{}/{name}", self.names.host);
+        let [host_place, controller_place] = ["dhchap_key", "dhchap_ctrl_key"].map(place);
         format!(
-            "On a Linux target:\n{}echo {host} > {folder}/dhchap_key\necho {controller} > {folder}/dhchap_ctrl_key\n",
-            self.insert_psk(shown)
+            "On a Linux target:\n{}echo {host} > {}\necho {controller} > {}\n",
+            self.insert_psk(shown),
+            shell_quoted(&host_place),
+            shell_quoted(&controller_place)
         )
     }
 
     /// The kernel has the key for TLS in a keyring, where tlshd finds it, until the machine ends.
     fn insert_psk(&self, shown: &Shown) -> String {
-        let Names { host, subsystem } = self.names;
+        let [host, subsystem] = self.names().map(shell_quoted);
         let Some(tls) = &shown.tls else { return String::new() };
         format!(
             "modprobe -a nvme-keyring tls && systemctl start tlshd\n\
