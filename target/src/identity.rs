@@ -10,6 +10,7 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::config::places::IDENTITY_FILE;
 use crate::worker::{self, Task};
 
 /// How long the state directory may take to answer.
@@ -18,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Bytes that are looked at; an identity has far less.
 const BYTES_MAX: u64 = 4096;
 
-const FILE_NAME: &str = "identity";
+const FILE_NAME: &str = IDENTITY_FILE;
 const HEADER: &str = "ringfab-identity 1";
 
 /// The seed of an installation.

@@ -8,6 +8,7 @@
 //! | `sync` | the atomics of what cores share without a lock |
 //! | [`worker`] | threads for what may take long or hang |
 //! | `confinement` | what this process has given up, and how whoever meets that is told |
+//! | `made_file` | files that are made again and again, and replace nothing but their kind |
 //! | [`disk_identity`] | which disk a path leads to, and which are in use |
 //! | [`config`] | reads and checks the configuration file |
 //! | [`identity`] | the identifiers that stay the same over restarts |
@@ -49,6 +50,7 @@ pub mod failure;
 pub mod identity;
 pub mod limits;
 mod machine;
+mod made_file;
 pub mod metrics;
 pub mod model;
 pub mod nqn;

@@ -277,6 +277,21 @@ fn a_dry_run_says_why_a_reload_would_be_refused() {
 }
 
 #[test]
+fn a_dry_run_knows_which_addresses_this_machine_has() {
+    let target = Configurable::start();
+    let port = target.other_port;
+    let listener =
+        format!("[[listener]]\naddress = \"192.0.2.77\"\nport = {port}\ntransport = \"tcp\"\n[[subsystem]]");
+    target.write(&[("[[subsystem]]", listener.as_str())]);
+    let said = target.refused(&["reload", "--dry-run"]);
+    let expected = format!("cannot listen on 192.0.2.77:{port}: this machine has no such address");
+    assert!(said.contains(&expected), "{said}");
+    assert!(target.refused(&["reload"]).contains(&format!("cannot listen on 192.0.2.77:{port}")));
+    target.write(&[("[[subsystem]]", listener.replace("192.0.2.77", "127.0.0.2").as_str())]);
+    assert!(target.ask(&["reload", "--dry-run"]).starts_with("+ listener tcp 127.0.0.2:"));
+}
+
+#[test]
 fn a_listener_moves_between_addresses_that_have_one_port_and_hosts_stay() {
     let target = Configurable::start();
     undisturbed(&target, || {
@@ -464,6 +479,51 @@ fn a_key_in_a_request_is_refused_and_not_logged() {
     }
     let log = target.service.log();
     assert!(log.matches("a control request was refused").count() == 4 && !log.contains(secret), "{log}");
+}
+
+#[test]
+fn the_log_has_every_change_and_who_asked_for_it() {
+    let target = Configurable::start();
+    let allow = |host: &str| {
+        let request = format!("{{\"command\":\"host-allow\",\"subsystem\":{B:?},\"host\":{host:?}}}");
+        send(&target, &request)
+    };
+    let hosts: Vec<String> = (0..60).map(|number| format!("nqn.2026-11.org.ringfab:h{number:02}")).collect();
+    for host in &hosts {
+        assert!(allow(host).contains("\"ok\""));
+    }
+    for host in &hosts {
+        assert!(allow(host).contains("\"error\""), "a host that may already");
+    }
+    let gone = ["nqn.2026-11.org.ringfab:c", "nqn.2026-11.org.ringfab:d"];
+    for nqn in gone {
+        let table = format!("{{\"nqn\":{nqn:?},\"allow_any_host\":true,\"namespace\":[]}}");
+        let add = send(&target, &format!("{{\"command\":\"subsystem-add\",\"subsystem\":{table}}}"));
+        let remove = format!("{{\"command\":\"subsystem-remove\",\"subsystem\":{nqn:?}}}");
+        let remove = send(&target, &remove);
+        assert!(add.contains("\"ok\"") && remove.contains("\"ok\""), "{add} {remove}");
+    }
+    let log = target.service.log();
+    let told = |what: &str, name: &str| {
+        let found = log.lines().find(|line| line.contains(what) && line.contains(name));
+        found.unwrap_or_else(|| panic!("{what} of {name} in {log}"))
+    };
+    let by = format!("process {}", std::process::id());
+    for host in &hosts {
+        assert!(told("a change is asked for", host).contains(&by));
+        told("configuration changed", host);
+        assert!(told("a control request was refused request=\"host allow\"", host).contains(&by));
+    }
+    for nqn in gone {
+        assert!(told("a change is asked for request=\"subsystem remove\"", nqn).contains(&by));
+        told("configuration changed change=- subsystem", nqn);
+    }
+    // What only looks is not a change: who asks wrongly and often fills no log.
+    for _ in 0..60 {
+        send(&target, "nonsense");
+    }
+    let log = target.service.log();
+    assert_eq!(log.matches("a control request was refused error=").count(), 20, "{log}");
 }
 
 /// The lines of docs/control.md that are sent and answered: each request with its answer, if that is shown.

@@ -5,17 +5,18 @@
 //! (`control/change.rs`).
 
 use std::io;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ringfab_block::Backing;
-use ringfab_process::log;
+use ringfab_process::log::{self, NEVER_FOLDED};
 
 use super::change::{OpenedDisks, apply};
 use super::configured::Configured;
 use super::status::View;
-use crate::config::{Change, Config, ListenerConfig, Source, difference};
+use crate::config::{Change, Config, ListenerConfig, Source, difference, places};
 use crate::confinement;
 use crate::core::{AllCores as _, Cores};
 use crate::disk_identity::{DiskIdentity, Sharing};
@@ -27,8 +28,8 @@ use crate::model::{Difference, Draft, Namespace, ServedError, ServedSubsystem, S
 use crate::target::{Target, TargetError};
 use crate::worker;
 
-/// How many changes are logged one by one.
-const LOGGED_MAX: usize = 50;
+/// How many changes are logged one by one: half of the lines that may wait to be written.
+const LOGGED_MAX: usize = 500;
 
 /// How long a request waits for a file that hangs.
 pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(10);
@@ -50,6 +51,10 @@ impl Applier {
         let mut next = configured.running.clone();
         edit(&mut next)?;
         let changes = difference(&configured.running, &next);
+        // That of a file was compared when it was read.
+        if let Some(conflict) = places::conflict_of_changes(&changes, &next, configured.file.as_deref()) {
+            return Err(conflict.sentence());
+        }
         self.apply(&changes, next)?;
         Ok(changes)
     }
@@ -62,9 +67,11 @@ impl Applier {
         if changes.iter().any(|change| matches!(change, Change::Process { key, .. } if key == "target.log")) {
             log::set_filter(&filter).map_err(|error| format!("the log stays as it is: {error}"))?;
         }
-        changes.iter().take(LOGGED_MAX).for_each(|change| tracing::info!(%change, "configuration changed"));
+        for change in changes.iter().take(LOGGED_MAX) {
+            tracing::info!(name: NEVER_FOLDED, %change, "configuration changed");
+        }
         if let Some(more) = changes.len().checked_sub(LOGGED_MAX).filter(|more| *more != 0) {
-            tracing::info!(more, "configuration changed");
+            tracing::info!(name: NEVER_FOLDED, more, "configuration changed");
         }
         Ok(())
     }
@@ -270,8 +277,20 @@ fn applicable(changes: &[Change]) -> Result<(), String> {
 
 /// Whether a listener that comes is one that the target may have.
 fn may_listen(config: &ListenerConfig) -> Result<(), String> {
-    let refused = confinement::refused_port(config.port);
-    refused.map_or(Ok(()), |why| Err(format!("cannot listen on {}: {why}", config.place())))
+    let refused = |why: String| Err(format!("cannot listen on {}: {why}", config.place()));
+    if let Some(why) = confinement::refused_port(config.port) {
+        return refused(why);
+    }
+    // Whether this machine has the address is asked for with a datagram socket, which is in nobody's way.
+    let address = config.address.socket_address(0);
+    match address.and_then(UdpSocket::bind) {
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            refused("this machine has no such address".to_owned())
+        }
+        // What the name of an interface leads to.
+        Err(error) if config.address.zone().is_some() => refused(error.to_string()),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a disk that comes is there, and one that the target may have.

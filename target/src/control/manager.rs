@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfab_block::Backing;
-use ringfab_process::log;
+use ringfab_process::log::{self, NEVER_FOLDED};
 use serde_json::{Map, Value};
 
 use super::apply::{Applier, REQUEST_LIMIT};
@@ -294,7 +294,7 @@ impl Manager {
         // By its number: several listeners may have asked for any free port in the same words.
         self.applier
             .change(next, |_, draft| draft.remove_listener(port_id).map_err(|error| error.to_string()))?;
-        tracing::info!(listener = config.place(), "listener removed");
+        tracing::info!(name: NEVER_FOLDED, listener = config.place(), "listener removed");
         Ok(())
     }
 
@@ -335,7 +335,7 @@ impl Manager {
     pub fn reload(&mut self) -> Result<Vec<Change>, String> {
         let configured = self.configured();
         let file = configured.file.as_ref().ok_or("this target has no configuration file")?;
-        let filed = Config::load(file).map_err(|error| error.to_string())?;
+        let filed = Config::load_again(file).map_err(|error| error.to_string())?;
         let changes = difference(&configured.running, &filed);
         self.applier.apply(&changes, filed.clone())?;
         let configured = self.configured();
@@ -350,7 +350,7 @@ impl Manager {
     pub fn preview(&self) -> Result<Preview, String> {
         let configured = self.configured();
         let file = configured.file.as_ref().ok_or("this target has no configuration file")?;
-        let now = Config::load(file).map_err(|error| error.to_string())?;
+        let now = Config::load_again(file).map_err(|error| error.to_string())?;
         let changes = difference(&configured.running, &now);
         let refused = self.applier.refusal(&changes);
         Ok(Preview { changes, edited: difference(&configured.filed, &now), refused })
@@ -393,6 +393,7 @@ impl Manager {
         }
         namespace.reopened();
         tracing::warn!(
+            name: NEVER_FOLDED,
             subsystem = subsystem.nqn(),
             nsid,
             needed = why.unwrap_or_default(),

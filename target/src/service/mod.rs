@@ -19,8 +19,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::tcp::prepare_kernel_tls;
+use ringfab_process::limits;
+use ringfab_process::log::{self, NEVER_FOLDED};
 use ringfab_process::signals::SignalEvent;
-use ringfab_process::{limits, log};
 use ringfab_reactor::Monitor;
 
 use crate::config::{Config, ConfigErrors, ListenerTls};
@@ -29,6 +30,7 @@ use crate::control::client::AskError;
 use crate::control::{self, ControlError, Manager};
 use crate::core::{self, Cores};
 use crate::identity::{Identity, IdentityError};
+use crate::machine;
 use crate::metrics::{self, MetricsError};
 use crate::target::{Target, TargetError};
 use crate::worker::{self, Hanging};
@@ -138,6 +140,9 @@ pub enum ServeError {
         /// The system's answer.
         source: io::Error,
     },
+    /// What is asked for can never be: somebody has to correct it first.
+    #[error("{0}")]
+    Mistake(String),
     /// The control socket cannot be had.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -174,7 +179,7 @@ impl ServeError {
     /// The process's exit code: 2 for what the caller has to correct first, 1 for all else.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) => 2,
+            Self::Config(_) | Self::Mistake(_) => 2,
             _ => 1,
         }
     }
@@ -190,6 +195,10 @@ pub fn serve<R: Running>(
 ) -> Result<(), ServeError> {
     let config = Config::load(&options.config)?;
     addresses::require(&config)?;
+    ready::require(options, &config)?;
+    if let Some(mistake) = machine::mistake(&config) {
+        return Err(ServeError::Mistake(mistake.to_string()));
+    }
     // Confined, it connects to nobody, not even to itself.
     if config.listeners.iter().any(|listener| listener.tls != ListenerTls::Off) {
         prepare_kernel_tls();
@@ -199,6 +208,9 @@ pub fn serve<R: Running>(
     let _log = log::start(&config.target.log, log_format, log::Parts::Named).map_err(ServeError::Log)?;
     let _files = FinishedFiles;
     confine::announce(&confinement::layers());
+    for finding in machine::exchangeable_keys(&config) {
+        tracing::warn!("{finding}");
+    }
     limits::raise_descriptors();
     let signals = Signals::catch().map_err(ServeError::Signals)?;
     let identity = Identity::load_or_create(&config.target.state_dir)?;
@@ -235,7 +247,8 @@ struct FinishedFiles;
 impl Drop for FinishedFiles {
     fn drop(&mut self) {
         for Hanging { what, path, seconds } in worker::finish(FILES_LIMIT) {
-            tracing::error!(what, path = %path.display(), seconds, "the process ends before a file is written");
+            let path = path.display();
+            tracing::error!(name: NEVER_FOLDED, what, %path, seconds, "the process ends before a file is written");
         }
     }
 }
@@ -243,11 +256,11 @@ impl Drop for FinishedFiles {
 /// Says in the log where hosts can connect, and to what.
 fn announce(target: &Target, addresses: &[SocketAddr]) {
     for address in addresses {
-        tracing::info!(%address, "listening");
+        tracing::info!(name: NEVER_FOLDED, %address, "listening");
     }
     for subsystem in target.served().subsystems() {
         let namespaces = subsystem.namespaces().len();
-        tracing::info!(subsystem = subsystem.nqn(), namespaces, "serving");
+        tracing::info!(name: NEVER_FOLDED, subsystem = subsystem.nqn(), namespaces, "serving");
     }
 }
 
@@ -267,7 +280,7 @@ fn watch<R: Running>(
             Some(SignalEvent::HangUp) => reload(),
             Some(SignalEvent::End(signal)) => {
                 let limit = drain_timeout();
-                tracing::info!(signal, ?limit, "stopping: no new connections, draining");
+                tracing::info!(name: NEVER_FOLDED, signal, ?limit, "stopping: no new connections, draining");
                 notifier.stopping();
                 advertise(false);
                 return drain(running, limit, signals);
@@ -300,7 +313,7 @@ fn drain<R: Running>(running: R, limit: Duration, signals: &Signals) -> Result<(
         }
     }
     running.join().map_err(ServeError::Core)?;
-    tracing::info!("stopped");
+    tracing::info!(name: NEVER_FOLDED, "stopped");
     Ok(())
 }
 
