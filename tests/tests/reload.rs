@@ -481,6 +481,51 @@ fn a_key_in_a_request_is_refused_and_not_logged() {
     assert!(log.matches("a control request was refused").count() == 4 && !log.contains(secret), "{log}");
 }
 
+#[test]
+fn the_log_has_every_change_and_who_asked_for_it() {
+    let target = Configurable::start();
+    let allow = |host: &str| {
+        let request = format!("{{\"command\":\"host-allow\",\"subsystem\":{B:?},\"host\":{host:?}}}");
+        send(&target, &request)
+    };
+    let hosts: Vec<String> = (0..60).map(|number| format!("nqn.2026-11.org.ringfab:h{number:02}")).collect();
+    for host in &hosts {
+        assert!(allow(host).contains("\"ok\""));
+    }
+    for host in &hosts {
+        assert!(allow(host).contains("\"error\""), "a host that may already");
+    }
+    let gone = ["nqn.2026-11.org.ringfab:c", "nqn.2026-11.org.ringfab:d"];
+    for nqn in gone {
+        let table = format!("{{\"nqn\":{nqn:?},\"allow_any_host\":true,\"namespace\":[]}}");
+        let add = send(&target, &format!("{{\"command\":\"subsystem-add\",\"subsystem\":{table}}}"));
+        let remove = format!("{{\"command\":\"subsystem-remove\",\"subsystem\":{nqn:?}}}");
+        let remove = send(&target, &remove);
+        assert!(add.contains("\"ok\"") && remove.contains("\"ok\""), "{add} {remove}");
+    }
+    let log = target.service.log();
+    let told = |what: &str, name: &str| {
+        let found = log.lines().find(|line| line.contains(what) && line.contains(name));
+        found.unwrap_or_else(|| panic!("{what} of {name} in {log}"))
+    };
+    let by = format!("process {}", std::process::id());
+    for host in &hosts {
+        assert!(told("a change is asked for", host).contains(&by));
+        told("configuration changed", host);
+        assert!(told("a control request was refused request=\"host allow\"", host).contains(&by));
+    }
+    for nqn in gone {
+        assert!(told("a change is asked for request=\"subsystem remove\"", nqn).contains(&by));
+        told("configuration changed change=- subsystem", nqn);
+    }
+    // What only looks is not a change: who asks wrongly and often fills no log.
+    for _ in 0..60 {
+        send(&target, "nonsense");
+    }
+    let log = target.service.log();
+    assert_eq!(log.matches("a control request was refused error=").count(), 20, "{log}");
+}
+
 /// The lines of docs/control.md that are sent and answered: each request with its answer, if that is shown.
 /// `port` takes the place of the one on the page, which something else may have here.
 fn documented(port: u16) -> Vec<(String, Option<Value>)> {

@@ -59,8 +59,8 @@ pub enum TlsError {
     #[error("the host offers no pre-shared key")]
     NoKeyOffered,
     /// None of the offered keys is known.
-    #[error("the host offers no key that is known here: {0}")]
-    UnknownKeys(Identities),
+    #[error("the host offers no key that is known here{1}: {0}")]
+    UnknownKeys(Identities, Reasons),
     /// The key is known, but its suite is not offered.
     #[error("the host does not offer {suite}, the cipher suite of its key: {identity}")]
     SuiteNotOffered {
@@ -133,7 +133,7 @@ impl TlsError {
             }
             Self::Version(_) => Alert::PROTOCOL_VERSION,
             Self::Extension(_) => Alert::UNSUPPORTED_EXTENSION,
-            Self::UnknownKeys(_) => Alert::UNKNOWN_PSK_IDENTITY,
+            Self::UnknownKeys(..) => Alert::UNKNOWN_PSK_IDENTITY,
             Self::BinderDiffers(_) | Self::FinishedDiffers => Alert::DECRYPT_ERROR,
             Self::NoKeyOffered | Self::SuiteNotOffered { .. } | Self::NoGroup | Self::NoKeyAccepted(_) => {
                 Alert::HANDSHAKE_FAILURE
@@ -208,6 +208,24 @@ impl fmt::Display for Identities {
             write!(f, ", and {} more", self.others)?;
         }
         Ok(())
+    }
+}
+
+/// Why keys are not known: each reason once, and no more than a few.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reasons(Vec<String>);
+
+impl Reasons {
+    pub(crate) fn add(&mut self, reason: String) {
+        if self.0.len() < IDENTITIES_MAX && !self.0.contains(&reason) {
+            self.0.push(reason);
+        }
+    }
+}
+
+impl fmt::Display for Reasons {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { Ok(()) } else { write!(f, " ({})", self.0.join("; ")) }
     }
 }
 

@@ -87,6 +87,15 @@ impl Handshake {
         }
     }
 
+    /// The identity that a client has offered to this server, whoever it is: the one that was chosen, or the first. For
+    /// whoever tells how the handshake has ended.
+    pub fn offered(&self) -> Option<&[u8]> {
+        match &self.end {
+            End::Client(_) => None,
+            End::Server(server) => server.offered(),
+        }
+    }
+
     /// Takes exactly one record, which is decrypted in place.
     ///
     /// # Errors

@@ -26,5 +26,8 @@ impl From<&TlsPsk> for Psk {
 pub trait PskStore: Send + Sync + fmt::Debug {
     /// The key with this identity, and the suite that it is for. A peer chooses the identity, which may be any bytes,
     /// and the handshake waits for the answer.
-    fn find(&self, identity: &[u8]) -> Option<(Secret, CipherSuite)>;
+    ///
+    /// # Errors
+    /// Why there is none, for whoever reads why the handshake failed. The peer does not hear it.
+    fn find(&self, identity: &[u8]) -> Result<(Secret, CipherSuite), String>;
 }

@@ -39,8 +39,8 @@ impl Store {
 }
 
 impl PskStore for Store {
-    fn find(&self, identity: &[u8]) -> Option<(Secret, CipherSuite)> {
-        self.0.get(identity).cloned()
+    fn find(&self, identity: &[u8]) -> Result<(Secret, CipherSuite), String> {
+        self.0.get(identity).cloned().ok_or_else(|| "nobody has it".to_owned())
     }
 }
 

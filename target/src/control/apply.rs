@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ringfab_block::Backing;
-use ringfab_process::log;
+use ringfab_process::log::{self, NEVER_FOLDED};
 
 use super::change::{OpenedDisks, apply};
 use super::configured::Configured;
@@ -28,8 +28,8 @@ use crate::model::{Difference, Draft, Namespace, ServedError, ServedSubsystem, S
 use crate::target::{Target, TargetError};
 use crate::worker;
 
-/// How many changes are logged one by one.
-const LOGGED_MAX: usize = 50;
+/// How many changes are logged one by one: half of the lines that may wait to be written.
+const LOGGED_MAX: usize = 500;
 
 /// How long a request waits for a file that hangs.
 pub(super) const REQUEST_LIMIT: Duration = Duration::from_secs(10);
@@ -67,9 +67,11 @@ impl Applier {
         if changes.iter().any(|change| matches!(change, Change::Process { key, .. } if key == "target.log")) {
             log::set_filter(&filter).map_err(|error| format!("the log stays as it is: {error}"))?;
         }
-        changes.iter().take(LOGGED_MAX).for_each(|change| tracing::info!(%change, "configuration changed"));
+        for change in changes.iter().take(LOGGED_MAX) {
+            tracing::info!(name: NEVER_FOLDED, %change, "configuration changed");
+        }
         if let Some(more) = changes.len().checked_sub(LOGGED_MAX).filter(|more| *more != 0) {
-            tracing::info!(more, "configuration changed");
+            tracing::info!(name: NEVER_FOLDED, more, "configuration changed");
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfab_block::Backing;
-use ringfab_process::log;
+use ringfab_process::log::{self, NEVER_FOLDED};
 use serde_json::{Map, Value};
 
 use super::apply::{Applier, REQUEST_LIMIT};
@@ -294,7 +294,7 @@ impl Manager {
         // By its number: several listeners may have asked for any free port in the same words.
         self.applier
             .change(next, |_, draft| draft.remove_listener(port_id).map_err(|error| error.to_string()))?;
-        tracing::info!(listener = config.place(), "listener removed");
+        tracing::info!(name: NEVER_FOLDED, listener = config.place(), "listener removed");
         Ok(())
     }
 
@@ -393,6 +393,7 @@ impl Manager {
         }
         namespace.reopened();
         tracing::warn!(
+            name: NEVER_FOLDED,
             subsystem = subsystem.nqn(),
             nsid,
             needed = why.unwrap_or_default(),

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use ringfab_process::log::NEVER_FOLDED;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
@@ -304,21 +305,32 @@ fn configuration(view: &View) -> Value {
 
 /// The answer to a line: `{"ok": ...}` or `{"error": "why"}`, with a newline.
 pub(super) fn answer(line: &[u8], by: &str, view: &View, manager: &TimedMutex<Manager>) -> String {
-    let outcome = Request::parse(line).and_then(|request| {
-        if request.is_change() {
+    let request = Request::parse(line);
+    let change = request.as_ref().ok().filter(|request| request.is_change()).map(Request::name);
+    let outcome = request.and_then(|request| {
+        if change.is_some() {
             let details = masked_json(json!(request));
-            tracing::info!(request = request.name(), details, by, "a change is asked for");
+            tracing::info!(name: NEVER_FOLDED, request = change, details, by, "a change is asked for");
         }
         request.run(view, manager)
     });
     let value = match outcome {
         Ok(value) => json!({ "ok": value }),
         Err(error) => {
-            tracing::warn!(error = masked(&error), by, "a control request was refused");
+            tell_refused(change, &masked(&error), by);
             json!({ "error": error })
         }
     };
     format!("{value}\n")
+}
+
+/// A request was refused. What would have changed something has a line as what does; of the others there may be many.
+fn tell_refused(change: Option<&'static str>, error: &str, by: &str) {
+    if change.is_some() {
+        tracing::warn!(name: NEVER_FOLDED, request = change, error, by, "a control request was refused");
+    } else {
+        tracing::warn!(error, by, "a control request was refused");
+    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt};
+use ringfab_process::log::NEVER_FOLDED;
 
 use super::request::{REQUEST_BYTES_MAX, answer};
 use super::status::View;
@@ -57,15 +58,20 @@ impl Control {
     pub fn reload(&self, by: &'static str) {
         let manager = Arc::clone(&self.manager);
         let reload = move || {
-            tracing::info!(request = "reload", by, "a change is asked for");
+            tracing::info!(name: NEVER_FOLDED, request = "reload", by, "a change is asked for");
             let outcome = manager.with_lock("reload", Manager::reload);
             match outcome.flatten() {
-                Ok(changes) => tracing::info!(changes = changes.len(), by, "the configuration is reloaded"),
-                Err(error) => tracing::error!(error, by, "the configuration is not reloaded"),
+                Ok(changes) => {
+                    let changes = changes.len();
+                    tracing::info!(name: NEVER_FOLDED, changes, by, "the configuration is reloaded");
+                }
+                Err(error) => {
+                    tracing::error!(name: NEVER_FOLDED, error, by, "the configuration is not reloaded");
+                }
             }
         };
         if let Err(error) = spawn("reload", reload) {
-            tracing::error!(%error, by, "the configuration is not reloaded");
+            tracing::error!(name: NEVER_FOLDED, %error, by, "the configuration is not reloaded");
         }
     }
 }

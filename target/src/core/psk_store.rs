@@ -13,14 +13,9 @@ use crate::target::Target;
 struct ServedPsks(Arc<Target>);
 
 impl PskStore for ServedPsks {
-    fn find(&self, identity: &[u8]) -> Option<(Secret, CipherSuite)> {
-        match self.0.psk(&self.0.served(), identity) {
-            Ok(psk) => Some((psk.secret().clone(), psk.suite())),
-            Err(reason) => {
-                tracing::warn!(%reason, "TLS: a host has shown an identity that has no key");
-                None
-            }
-        }
+    fn find(&self, identity: &[u8]) -> Result<(Secret, CipherSuite), String> {
+        let psk = self.0.psk(&self.0.served(), identity).map_err(|error| error.to_string())?;
+        Ok((psk.secret().clone(), psk.suite()))
     }
 }
 

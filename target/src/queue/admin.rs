@@ -281,13 +281,15 @@ fn ask_worker(
     request: &Request,
     work: AdminWork,
 ) -> Result<(), Failure> {
-    let failed = |error: WorkError| {
-        tracing::warn!(%error, "an admin command has failed");
+    let asker = Arc::clone(&controller);
+    let failed = move |error: WorkError| {
+        log::admin_failed(&asker, &error);
         Failure::transient(Status::INTERNAL_ERROR)
     };
-    let (core, request) = (resources.cores[resources.core].clone(), request.id());
+    let (core, request, failed_later) =
+        (resources.cores[resources.core].clone(), request.id(), failed.clone());
     let answer = move |done: Result<Result<Vec<u8>, Failure>, WorkError>| {
-        let outcome = done.map_err(failed).flatten();
+        let outcome = done.map_err(failed_later).flatten();
         core.send(QueueMessage::WorkerDone { request, controller, outcome });
     };
     resources.workers.submit(work.task(), move || work.run(), answer).map_err(failed)

@@ -269,7 +269,9 @@ impl Connection {
     }
 
     fn cannot_authenticate(&self, error: &WorkError) {
-        tracing::warn!(%error, peer = %self.peer, queue = self.id, "a host cannot be authenticated");
+        if let Some(controller) = self.controller() {
+            log::cannot_authenticate(controller, (self.peer, self.id), error);
+        }
     }
 
     /// Sees whether a transaction has come to its end. The first that succeeds lets the host in.

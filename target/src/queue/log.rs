@@ -11,6 +11,7 @@ use super::connection::Connection;
 use crate::controller::Controller;
 use crate::target::{ConnectRequest, Refusal};
 use crate::transport::Disconnection;
+use crate::worker::WorkError;
 
 impl Connection {
     /// A host has a controller, or one more queue of it.
@@ -200,6 +201,22 @@ pub(super) fn not_authenticated(
 ) {
     let (host, subsystem) = names(controller);
     tracing::warn!(%peer, host, subsystem, queue, %why, "not authenticated");
+}
+
+/// A worker did not do what an admin command asks for.
+pub(super) fn admin_failed(controller: &Controller, error: &WorkError) {
+    let ((host, subsystem), peer) = (names(controller), controller.address());
+    tracing::warn!(%peer, host, subsystem, controller = controller.id(), %error, "an admin command has failed");
+}
+
+/// What proves who a host is could not be computed.
+pub(super) fn cannot_authenticate(
+    controller: &Controller,
+    (peer, queue): (SocketAddr, u16),
+    error: &WorkError,
+) {
+    let (host, subsystem) = names(controller);
+    tracing::warn!(%peer, host, subsystem, queue, %error, "a host cannot be authenticated");
 }
 
 /// A host has proved who it is on a queue that its controller does not take any more.

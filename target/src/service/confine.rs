@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 use ringfab_process::confine::{self, Access, Capabilities, Layer, Plan, Rule};
+use ringfab_process::log::NEVER_FOLDED;
 
 use super::ServeOptions;
 use crate::config::{Config, KeySource, ListenerConfig, ListenerTls, Source, USUAL_PORTS};
@@ -111,10 +112,10 @@ pub(super) fn announce(layers: &[Layer]) {
     let (hold, others): (Vec<&Layer>, Vec<&Layer>) =
         layers.iter().partition(|layer| layer.state == confine::State::Holds);
     let hold: Vec<&str> = hold.into_iter().map(|layer| layer.layer).collect();
-    tracing::info!(layers = hold.join(","), "confined");
+    tracing::info!(name: NEVER_FOLDED, layers = hold.join(","), "confined");
     for Layer { layer, state, reason } in others {
         let reason = reason.as_deref().unwrap_or_default();
-        tracing::warn!(layer, %state, reason, "not wholly confined");
+        tracing::warn!(name: NEVER_FOLDED, layer, %state, reason, "not wholly confined");
     }
 }
 

@@ -19,8 +19,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::tcp::prepare_kernel_tls;
+use ringfab_process::limits;
+use ringfab_process::log::{self, NEVER_FOLDED};
 use ringfab_process::signals::SignalEvent;
-use ringfab_process::{limits, log};
 use ringfab_reactor::Monitor;
 
 use crate::config::{Config, ConfigErrors, ListenerTls};
@@ -246,7 +247,8 @@ struct FinishedFiles;
 impl Drop for FinishedFiles {
     fn drop(&mut self) {
         for Hanging { what, path, seconds } in worker::finish(FILES_LIMIT) {
-            tracing::error!(what, path = %path.display(), seconds, "the process ends before a file is written");
+            let path = path.display();
+            tracing::error!(name: NEVER_FOLDED, what, %path, seconds, "the process ends before a file is written");
         }
     }
 }
@@ -254,11 +256,11 @@ impl Drop for FinishedFiles {
 /// Says in the log where hosts can connect, and to what.
 fn announce(target: &Target, addresses: &[SocketAddr]) {
     for address in addresses {
-        tracing::info!(%address, "listening");
+        tracing::info!(name: NEVER_FOLDED, %address, "listening");
     }
     for subsystem in target.served().subsystems() {
         let namespaces = subsystem.namespaces().len();
-        tracing::info!(subsystem = subsystem.nqn(), namespaces, "serving");
+        tracing::info!(name: NEVER_FOLDED, subsystem = subsystem.nqn(), namespaces, "serving");
     }
 }
 
@@ -278,7 +280,7 @@ fn watch<R: Running>(
             Some(SignalEvent::HangUp) => reload(),
             Some(SignalEvent::End(signal)) => {
                 let limit = drain_timeout();
-                tracing::info!(signal, ?limit, "stopping: no new connections, draining");
+                tracing::info!(name: NEVER_FOLDED, signal, ?limit, "stopping: no new connections, draining");
                 notifier.stopping();
                 advertise(false);
                 return drain(running, limit, signals);
@@ -311,7 +313,7 @@ fn drain<R: Running>(running: R, limit: Duration, signals: &Signals) -> Result<(
         }
     }
     running.join().map_err(ServeError::Core)?;
-    tracing::info!("stopped");
+    tracing::info!(name: NEVER_FOLDED, "stopped");
     Ok(())
 }
 

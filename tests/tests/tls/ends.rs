@@ -134,6 +134,77 @@ fn tls_is_not_taken_away() {
     assert_eq!(other.join().expect("it answered"), [22; 2], "a handshake each time");
 }
 
+/// The first record of a host with this name: a ClientHello with its identities.
+fn hello_of(host: &str) -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    let connects = thread::spawn({
+        let psk = ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random());
+        let url: Url = format!("nvme+tcp://{address}/{NQN}?hostnqn={host}").parse().expect("a URL");
+        move || Controller::connect(options(url, known(&psk)), EngineOptions::default()).map(drop)
+    });
+    let (mut stream, _) = listener.accept().expect("a host");
+    let mut record = vec![0; 5];
+    stream.read_exact(&mut record).expect("the header of a record");
+    record.resize(5 + usize::from(u16::from_be_bytes([record[3], record[4]])), 0);
+    stream.read_exact(&mut record[5..]).expect("a record");
+    drop((stream, listener));
+    connects.join().expect("it ends").expect_err("nobody answers");
+    record
+}
+
+/// Sends a record from an address of this machine, and reads what is answered until the end.
+fn say_from(source: [u8; 4], port: u16, record: &[u8]) -> Vec<u8> {
+    use socket2::{Domain, Socket, Type};
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&std::net::SocketAddr::from((source, 0)).into()).expect("an address");
+    socket.connect(&std::net::SocketAddr::from(([127, 0, 0, 1], port)).into()).expect("connected");
+    let mut stream = std::net::TcpStream::from(socket);
+    stream.write_all(record).expect("sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an end");
+    answer
+}
+
+#[test]
+fn a_refused_handshake_is_one_line_that_says_who_and_why_and_nobody_hides_others() {
+    let (folder, port) = (tempfile::tempdir().expect("a folder"), free_port());
+    let text = format!(
+        "[target]\nstate_dir = {:?}\ncores = 1\n[control]\nenabled = false\n[[listener]]\n\
+         address = \"127.0.0.1\"\nport = {port}\ntransport = \"tcp\"\ntls = \"allowed\"\n[[subsystem]]\n\
+         nqn = {NQN:?}\nallow_any_host = true\n[[subsystem.namespace]]\nmemory = \"1MiB\"\n",
+        folder.path().join("state"),
+    );
+    let file = folder.path().join("target.toml");
+    std::fs::write(&file, text).expect("a configuration");
+    let config = file.display().to_string();
+    let service =
+        Service::start("ringfab-target", |_| ["serve", "--config", &config].map(str::to_owned).to_vec());
+    let hosts: Vec<String> = (0..8).map(|number| format!("nqn.2026-11.org.ringfab:h{number}")).collect();
+    let hellos: Vec<Vec<u8>> = hosts.iter().map(|host| hello_of(host)).collect();
+    // One address with few names, another with many: more of them than are told apart.
+    for _ in 0..40 {
+        assert!(say_from([127, 0, 0, 2], port, &hellos[0]).starts_with(&[21, 3, 3]), "an alert");
+    }
+    for hello in hellos.iter().cycle().take(80) {
+        say_from([127, 0, 0, 4], port, hello);
+    }
+    say_from([127, 0, 0, 3], port, &hellos[1]);
+    let log = || service.log();
+    ringfab_tests::wait_until("the last one is told", || log().contains("peer=127.0.0.3:"));
+    let log = log();
+    let shown = |line: &&str| !line.contains(" more like this");
+    let of = |what: &str| log.lines().filter(shown).filter(|line| line.contains(what)).collect::<Vec<_>>();
+    let [line] = of("peer=127.0.0.3:")[..] else { panic!("one line: {log}") };
+    let names = format!("host={:?} subsystem={NQN:?}", hosts[1]);
+    let reason = format!("no key that is known here (the host {} has no tls_key)", hosts[1]);
+    assert!(line.contains(" WARN ") && line.contains(&names) && line.contains(&reason), "{line}");
+    assert_eq!(of("peer=127.0.0.2:").len(), 5, "{log}");
+    assert_eq!(of("peer=127.0.0.4:").len(), 3 * 5 + 20, "{log}");
+    let stray: Vec<_> = of("has no tls_key").into_iter().filter(|line| !line.contains("peer=")).collect();
+    assert!(stray.is_empty(), "{stray:?}");
+}
+
 #[test]
 fn several_queues_are_served_over_tls_by_their_cores() {
     for suite in [CipherSuite::Aes128GcmSha256, CipherSuite::Aes256GcmSha384] {

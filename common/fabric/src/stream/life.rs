@@ -307,8 +307,9 @@ impl<P: Protocol> Stream<P> {
         match self.phase {
             Phase::Connecting | Phase::Securing | Phase::Opening => {
                 if self.origin.is_some() {
-                    let what = self.phase.missing();
-                    tracing::warn!(peer = %self.addresses.1, "no complete {what} came in time: closed");
+                    let ((host, subsystem), what) = (self.wire.names(), self.phase.missing());
+                    let peer = self.addresses.1;
+                    tracing::warn!(%peer, host, subsystem, "no complete {what} came in time: closed");
                 }
                 self.close(shared, reactor, timed_out);
             }

@@ -65,7 +65,8 @@ impl<P: Protocol> Stream<P> {
             reason => DisconnectReason::Insecure(format!("{reason} during the handshake{HINT}")),
         };
         if !self.protocol.has_owner() {
-            tracing::warn!(peer = %self.addresses.1, %reason, "connection ended");
+            let (host, subsystem) = self.wire.names();
+            tracing::warn!(peer = %self.addresses.1, host, subsystem, %reason, "connection ended");
         }
         let end = self.phase.end(reason);
         self.note_end(end);

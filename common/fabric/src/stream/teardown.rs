@@ -56,7 +56,11 @@ impl<P: Protocol> Stream<P> {
             Fault::Violation(what) => {
                 // Of a connection that has an owner the owner tells, who knows more of the peer.
                 if !self.protocol.has_owner() {
-                    tracing::warn!(%peer, %what, "the peer broke the protocol: connection ended");
+                    let (host, subsystem) = self.wire.names();
+                    tracing::warn!(
+                        %peer, host, subsystem, %what,
+                        "the peer broke the protocol: connection ended"
+                    );
                 }
                 shared.counters.violations += 1;
                 let end = self.phase.end(DisconnectReason::Violation(what));
@@ -68,7 +72,8 @@ impl<P: Protocol> Stream<P> {
                     && let DisconnectReason::PeerTerminated(what) | DisconnectReason::Violation(what) =
                         &reason
                 {
-                    tracing::warn!(%peer, %what, "connection ended");
+                    let (host, subsystem) = self.wire.names();
+                    tracing::warn!(%peer, host, subsystem, %what, "connection ended");
                 }
                 let end = self.phase.end(reason);
                 self.close(shared, reactor, end);

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use ringfab_auth::{Names, ParsedIdentity};
 use ringfab_reactor::{Reactor, ReceiveOp, SendBatch, SocketId, Token};
 use ringfab_tls::{
     Alert, ContentType, Control, ControlRecords, HEADER_BYTES, Handshake, Psk, Role, Session, TlsError,
@@ -145,6 +146,15 @@ impl Tls {
             State::Kernel(security, _) | State::Process(security, _) => Some(security),
             _ => None,
         }
+    }
+
+    /// Who the host is and what it wants, as far as it has said so by an identity of NVMe/TCP.
+    pub(super) fn names(&self) -> Option<Names<'_>> {
+        let identity = match &self.state {
+            State::Handshake(handshake) => handshake.offered()?,
+            _ => self.security()?.identity.as_bytes(),
+        };
+        ParsedIdentity::parse(identity).ok().map(|parsed| parsed.names)
     }
 
     /// Goes on with the handshake, with what has come of the peer's next record.
@@ -423,6 +433,12 @@ impl Wire {
             return None;
         }
         Some(batch)
+    }
+
+    /// Who the host is and what it wants, for the log, as far as TLS has it: see [`Tls::names`].
+    pub(super) fn names(&self) -> (Option<&str>, Option<&str>) {
+        let names = self.tls.as_ref().and_then(|tls| tls.names());
+        names.map(|names| (names.host.as_str(), names.subsystem.as_str())).unzip()
     }
 
     /// How the connection is protected by TLS.

@@ -39,9 +39,9 @@ pub(crate) fn psk(identity: &str, byte: u8, suite: CipherSuite) -> Psk {
 pub(crate) struct Store(Vec<Psk>);
 
 impl PskStore for Store {
-    fn find(&self, identity: &[u8]) -> Option<(Secret, CipherSuite)> {
-        let found = self.0.iter().find(|psk| psk.identity == identity)?;
-        Some((found.secret.clone(), found.suite))
+    fn find(&self, identity: &[u8]) -> Result<(Secret, CipherSuite), String> {
+        let found = self.0.iter().find(|psk| psk.identity == identity).ok_or("nobody has it")?;
+        Ok((found.secret.clone(), found.suite))
     }
 }
 

@@ -4,10 +4,11 @@
 //! (without its port; with IPv6 the /64 network), host, subsystem, namespace, device or file. So a loud peer hides no
 //! other.
 //!
-//! Everything is bounded. When there are too many peers, the others share one entry for each place of the program.
+//! Everything is bounded. An address that comes with ever new names has one entry for most of them, so that these
+//! leave room for other addresses. When there are too many, the others share one entry for each place of the program.
 
 use std::collections::HashMap;
-use std::collections::hash_map::RandomState;
+use std::collections::hash_map::{DefaultHasher, RandomState};
 use std::fmt::{self, Write as _};
 use std::hash::{BuildHasher as _, Hasher};
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +27,10 @@ const PERIOD: Duration = Duration::from_secs(60);
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 
 /// Peers that are told apart at one place of the program. All others share one entry, of which more is shown.
-const KEYS_MAX: usize = 16;
+const KEYS_MAX: usize = 32;
+
+/// What is told apart of one address: so many names, and all others of it together.
+const NAMES_MAX: usize = 3;
 const OTHERS_SHOWN_MAX: u32 = 20;
 
 /// The longest description of a kind of event.
@@ -51,7 +55,16 @@ pub(super) enum Verdict {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Place {
     site: Identifier,
-    key: Option<u64>,
+    key: Option<Key>,
+}
+
+/// Whom an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Key {
+    /// The address that it names.
+    address: Option<u64>,
+    /// All that it names. None: many names of one address.
+    names: Option<u64>,
 }
 
 /// All kinds of events that were seen.
@@ -74,7 +87,7 @@ struct Site {
 /// Events of one kind, about one peer.
 #[derive(Debug)]
 struct Entry {
-    key: Option<u64>,
+    key: Option<Key>,
     shown: u32,
     period_begin: Instant,
     told_at: Instant,
@@ -97,12 +110,14 @@ impl Folds {
 
     /// What becomes of an event.
     pub(super) fn judge(&self, event: &Event<'_>, now: Instant) -> Verdict {
-        let mut key = Key { hasher: self.hasher.build_hasher(), found: false };
-        event.record(&mut key);
-        self.judge_key(event.metadata(), key.found.then(|| key.hasher.finish()), now)
+        let mut fields =
+            KeyFields { new: &self.hasher, hasher: self.hasher.build_hasher(), address: None, found: false };
+        event.record(&mut fields);
+        let key = fields.found.then(|| Key { address: fields.address, names: Some(fields.hasher.finish()) });
+        self.judge_key(event.metadata(), key, now)
     }
 
-    fn judge_key(&self, metadata: &'static Metadata<'static>, key: Option<u64>, now: Instant) -> Verdict {
+    fn judge_key(&self, metadata: &'static Metadata<'static>, key: Option<Key>, now: Instant) -> Verdict {
         let site = metadata.callsite();
         let mut sites = self.lock();
         let entry =
@@ -152,18 +167,30 @@ impl Site {
         Self { metadata, entries: Vec::new(), others: Entry::new(None, now) }
     }
 
-    /// The entry of a key: its own, or one that has had nothing to tell for a while, or that of all others.
-    fn entry(&mut self, key: Option<u64>, now: Instant) -> &mut Entry {
-        if key.is_some() {
-            let known = self.entries.iter().position(|entry| entry.key == key);
-            if let Some(index) = known.or_else(|| self.make(key, now)) {
-                return &mut self.entries[index];
-            }
+    /// The entry of a key: its own, or that of its address, or one that has had nothing to tell for a while, or that of
+    /// all others.
+    fn entry(&mut self, key: Option<Key>, now: Instant) -> &mut Entry {
+        let Some(key) = key else { return &mut self.others };
+        let find = |this: &Self, key| this.entries.iter().position(|entry| entry.key == Some(key));
+        let index = find(self, key).or_else(|| {
+            let key = if self.has_many_names(key.address, now) { Key { names: None, ..key } } else { key };
+            find(self, key).or_else(|| self.make(Some(key), now))
+        });
+        match index {
+            Some(index) => &mut self.entries[index],
+            None => &mut self.others,
         }
-        &mut self.others
     }
 
-    fn make(&mut self, key: Option<u64>, now: Instant) -> Option<usize> {
+    fn has_many_names(&self, address: Option<u64>, now: Instant) -> bool {
+        let counts = |entry: &Entry, key: Key| {
+            key.address == address && key.names.is_some() && !(entry.folded == 0 && entry.is_over(now))
+        };
+        let names = self.entries.iter().filter(|entry| entry.key.is_some_and(|key| counts(entry, key)));
+        address.is_some() && names.count() >= NAMES_MAX
+    }
+
+    fn make(&mut self, key: Option<Key>, now: Instant) -> Option<usize> {
         if self.entries.len() < KEYS_MAX {
             self.entries.push(Entry::new(key, now));
             return Some(self.entries.len() - 1);
@@ -173,7 +200,7 @@ impl Site {
         Some(stale)
     }
 
-    fn find(&mut self, key: Option<u64>) -> Option<&mut Entry> {
+    fn find(&mut self, key: Option<Key>) -> Option<&mut Entry> {
         if key.is_none() {
             return Some(&mut self.others);
         }
@@ -182,7 +209,7 @@ impl Site {
 }
 
 impl Entry {
-    fn new(key: Option<u64>, now: Instant) -> Self {
+    fn new(key: Option<Key>, now: Instant) -> Self {
         Self { key, shown: 0, period_begin: now, told_at: now, folded: 0, description: None }
     }
 
@@ -195,7 +222,8 @@ impl Entry {
         if self.folded == 0 && self.is_over(now) {
             (self.shown, self.period_begin) = (0, now);
         }
-        let shown_max = if self.key.is_some() { SHOWN_MAX } else { OTHERS_SHOWN_MAX };
+        let is_one = self.key.is_some_and(|key| key.names.is_some());
+        let shown_max = if is_one { SHOWN_MAX } else { OTHERS_SHOWN_MAX };
         let shows = self.folded == 0 && self.shown < shown_max;
         if shows {
             self.shown += 1;
@@ -215,12 +243,14 @@ impl Entry {
 }
 
 /// Hashes the fields that say whom an event is about, without keeping them.
-struct Key<H> {
-    hasher: H,
+struct KeyFields<'a> {
+    new: &'a RandomState,
+    hasher: DefaultHasher,
+    address: Option<u64>,
     found: bool,
 }
 
-impl<H: Hasher> Visit for Key<H> {
+impl Visit for KeyFields<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let name = field.name();
         if !KEYS.contains(&name) {
@@ -232,7 +262,11 @@ impl<H: Hasher> Visit for Key<H> {
             let mut text = Short::default();
             // What does not fit is no address, and its beginning will do.
             let _cut = write!(text, "{value:?}");
-            self.hasher.write_address(text.as_str());
+            let mut hasher = self.new.build_hasher();
+            hasher.write_address(text.as_str());
+            let address = hasher.finish();
+            self.address = Some(address);
+            self.hasher.write_u64(address);
         } else {
             write!(Hashing(&mut self.hasher), "{value:?}").expect("a hasher takes everything");
         }
@@ -326,6 +360,10 @@ mod tests {
         Kind::EVENT,
     );
 
+    fn key(names: u64) -> Option<Key> {
+        Some(Key { address: None, names: Some(names) })
+    }
+
     #[test]
     fn a_kind_is_shown_again_a_minute_later_and_counted_meanwhile() {
         let (folds, begin) = (Folds::new(), Instant::now());
@@ -334,14 +372,14 @@ mod tests {
         let mut told = 0;
         for second in 0..59 {
             let now = begin + Duration::from_secs(second);
-            shown += u32::from(folds.judge_key(metadata, Some(1), now) == Verdict::Show);
+            shown += u32::from(folds.judge_key(metadata, key(1), now) == Verdict::Show);
             told += folds.summaries(now, false).0.len();
         }
         assert_eq!(shown, SHOWN_MAX);
         assert_eq!(told, 5, "one line each ten seconds");
         let (rest, _) = folds.summaries(begin + Duration::from_secs(69), false);
         assert_eq!(rest.len(), 1);
-        assert_eq!(folds.judge_key(metadata, Some(1), begin + Duration::from_secs(70)), Verdict::Show);
+        assert_eq!(folds.judge_key(metadata, key(1), begin + Duration::from_secs(70)), Verdict::Show);
     }
 
     #[test]

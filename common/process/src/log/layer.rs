@@ -8,9 +8,9 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
 use super::fold::{Folds, Verdict};
-use super::line;
 use super::sink::Sink;
 use super::style::Style;
+use super::{NEVER_FOLDED, line};
 
 /// Takes the events that the filter lets through.
 #[derive(Debug)]
@@ -29,7 +29,8 @@ impl LogLayer {
 impl<S: Subscriber> Layer<S> for LogLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
         // Whoever asks for details wants each of them.
-        if *event.metadata().level() > Level::INFO {
+        let metadata = event.metadata();
+        if *metadata.level() > Level::INFO || metadata.name() == NEVER_FOLDED {
             return self.sink.push(self.style.event(event));
         }
         match self.folds.judge(event, Instant::now()) {
@@ -110,7 +111,7 @@ mod tests {
         assert_eq!(lines.len(), 7, "{lines:?}");
         assert!(lines[5].contains("peer=0.0.0.2:1"), "{lines:?}");
         let lines = logged(|| (0..100_000).for_each(refuse));
-        assert!(lines.len() < 40, "{}", lines.len());
+        assert!(lines.len() < 60, "{}", lines.len());
         assert!(lines.last().expect("one").contains(" more like this"), "{lines:?}");
         // Events of another place are not hidden by that.
         let lines = logged(|| {
@@ -118,6 +119,34 @@ mod tests {
             tracing::warn!("another");
         });
         assert!(lines.iter().any(|line| line == "<4>another\n"), "{lines:?}");
+    }
+
+    #[test]
+    fn an_address_with_ever_new_names_hides_no_other() {
+        let refuse = |peer: &str, host: u32| tracing::warn!(peer, host, "refused");
+        let lines = logged(|| {
+            (0..1000).for_each(|host| refuse("192.0.2.1:1", host));
+            // Each of those that it has come with, and of all others together.
+            (0..5).for_each(|_| refuse("192.0.2.2:1", 1));
+            (0..30).for_each(|host| refuse("192.0.2.2:1", host));
+        });
+        let of = |peer: &str| lines.iter().filter(|line| line.contains(peer)).count();
+        assert_eq!(of("192.0.2.1:1"), 3 + 20 + 1, "{lines:?}");
+        assert!(lines[23].contains("192.0.2.2:1"), "{lines:?}");
+        let hosts: Vec<_> = lines.iter().filter(|line| line.contains("192.0.2.2")).collect();
+        assert_eq!(hosts.len(), 5 + 2 + 20 + 2, "{hosts:?}");
+    }
+
+    #[test]
+    fn what_bears_the_name_is_never_folded_and_hides_nothing() {
+        let lines = logged(|| {
+            for number in 0..1000 {
+                tracing::info!(name: NEVER_FOLDED, number, "a change is asked for");
+            }
+            tracing::info!("another");
+        });
+        assert_eq!(lines.len(), 1001);
+        assert_eq!(lines[999], "<6>a change is asked for number=999\n");
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! because a disk is full or the reader has gone, its line is lost. Both are counted, and the next line that can be
 //! written has the count.
 //!
-//! Events that repeat are folded (see [`fold`]), so that a peer cannot fill a disk or hide what others do.
+//! Events that repeat are folded (see [`fold`]), so that a peer cannot fill a disk or hide what others do. What only an
+//! administrator can cause bears the name [`NEVER_FOLDED`], and each is a line.
 //!
 //! If the standard error is the journal of systemd, events go to the journal's socket as records with their priority
 //! and their fields: `journalctl RINGFAB_SUBSYSTEM=...`. Without that socket, a line begins with its priority. Neither
@@ -36,6 +37,16 @@ use style::Style;
 
 /// The environment variable that says what is logged.
 pub const FILTER_VARIABLE: &str = "RUST_LOG";
+
+/// The name of an event that is a line of its own however often it comes: what an administrator asks for and what
+/// becomes of it, and the start and end of the service. Nothing that a peer can cause bears it.
+///
+/// ```
+/// use ringfab_process::log::NEVER_FOLDED;
+///
+/// tracing::info!(name: NEVER_FOLDED, request = "host allow", "a change is asked for");
+/// ```
+pub const NEVER_FOLDED: &str = "never folded";
 
 /// The queue and the thread of this process, and how it writes. None when the system has no thread for it.
 static SINK: OnceLock<Option<(Sink, Style)>> = OnceLock::new();

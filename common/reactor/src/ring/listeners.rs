@@ -88,7 +88,14 @@ impl Ring {
                 let payload = Payload::Accepted(id, peer);
                 self.ready.push_back(Completion { token, result: Ok(0), payload });
             }
-            Err(error) => tracing::warn!(%error, ?peer, "a connection was refused"),
+            Err(error) => {
+                // Without the kind around the address, by which the log tells peers apart.
+                let peer = match peer {
+                    PeerAddr::Tcp(peer) => Some(tracing::field::display(peer)),
+                    PeerAddr::Unix => None,
+                };
+                tracing::warn!(%error, peer, "a connection was refused");
+            }
         }
     }
 

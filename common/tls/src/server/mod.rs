@@ -8,7 +8,7 @@ use ringfab_auth::{CipherSuite, Secret};
 
 use crate::agreed::{Agreed, ApplicationKeys, Transcript};
 use crate::channel::Channel;
-use crate::error::{Identities, TlsError};
+use crate::error::{Identities, Reasons, TlsError};
 use crate::event::Event;
 use crate::group::{Group, Private, SEED_BYTES};
 use crate::joiner::MESSAGE_HEADER_BYTES;
@@ -19,6 +19,10 @@ use crate::wire::Role;
 
 pub(crate) use automaton::State;
 use automaton::{Step, next};
+
+/// The longest identity that is kept for whoever tells why a handshake failed. Those of NVMe/TCP, with the longest
+/// names, are shorter.
+const OFFERED_BYTES_MAX: usize = 600;
 
 /// A handshake of a server.
 #[derive(Debug)]
@@ -31,6 +35,8 @@ pub(crate) struct Server {
     seed: Secret,
     /// What the client was asked for.
     retry: Option<Retry>,
+    /// The identity that was chosen, or the first that was offered.
+    offered: Option<Vec<u8>>,
     transcript: Transcript,
     agreed: Option<Agreed>,
     application: Option<ApplicationKeys>,
@@ -59,6 +65,7 @@ impl Server {
             random: Secret::random(RANDOM_BYTES, random),
             seed: Secret::random(SEED_BYTES, random),
             retry: None,
+            offered: None,
             transcript: Transcript::default(),
             agreed: None,
             application: None,
@@ -88,7 +95,9 @@ impl Server {
         if hello.cookie {
             return Err(TlsError::Illegal("the host sends back a cookie that it did not get"));
         }
+        self.keep_offered(hello.psks.identities.first().copied());
         let choice = self.choose_key(&hello)?;
+        self.keep_offered(Some(choice.identity));
         self.verify(&choice, &hello, bytes)?;
         match self.choose_group(&hello, choice.suite)? {
             (group, Some(share)) => self.answer(&hello, &choice, (group, share), bytes, channel),
@@ -99,11 +108,21 @@ impl Server {
         }
     }
 
+    fn keep_offered(&mut self, identity: Option<&[u8]>) {
+        self.offered = identity.filter(|identity| identity.len() <= OFFERED_BYTES_MAX).map(<[u8]>::to_vec);
+    }
+
     /// The first key in the client's order that is known here, if its suite is offered, too.
     fn choose_key<'a>(&self, hello: &ClientHello<'a>) -> Result<Choice<'a>, TlsError> {
-        let mut without_suite = None;
+        let (mut without_suite, mut reasons) = (None, Reasons::default());
         for (index, &identity) in (0..).zip(&hello.psks.identities) {
-            let Some((key, suite)) = self.store.find(identity) else { continue };
+            let (key, suite) = match self.store.find(identity) {
+                Ok(found) => found,
+                Err(reason) => {
+                    reasons.add(reason);
+                    continue;
+                }
+            };
             if hello.offers_suite(suite) {
                 return Ok(Choice { index, identity, key, suite });
             }
@@ -113,7 +132,7 @@ impl Server {
             Some((suite, identity)) => {
                 TlsError::SuiteNotOffered { suite, identity: Identities::one(identity) }
             }
-            None => TlsError::UnknownKeys(Identities::of(hello.psks.identities.iter().copied())),
+            None => TlsError::UnknownKeys(Identities::of(hello.psks.identities.iter().copied()), reasons),
         })
     }
 
@@ -225,6 +244,11 @@ impl Server {
         channel.at_boundary()?;
         self.state = State::Complete;
         Ok(())
+    }
+
+    /// Whose handshake this is, as far as the client has said it: the identity that was chosen, or the first one.
+    pub(crate) fn offered(&self) -> Option<&[u8]> {
+        self.offered.as_deref()
     }
 
     /// The key that was chosen, for errors.

@@ -40,8 +40,11 @@ fn record(content: u8, plaintext: &[u8]) -> Vec<u8> {
 #[test]
 fn a_key_that_is_not_known_or_another_one_is_named_on_both_ends() {
     let offered = [psk("one", 1, SHA256), psk("two\n", 2, SHA384)];
-    let (here, there) = failure(&mut client(&offered), &mut server(&keys()));
-    assert_eq!(here, "the host offers no key that is known here: identity \"one\", identity \"two\\n\"");
+    let mut server_end = server(&keys());
+    let (here, there) = failure(&mut client(&offered), &mut server_end);
+    let why = "the host offers no key that is known here (nobody has it)";
+    assert_eq!(here, format!("{why}: identity \"one\", identity \"two\\n\""));
+    assert_eq!(server_end.offered(), Some(&b"one"[..]));
     assert_eq!(
         there,
         "the controller has ended the connection with unknown_psk_identity: it has no key with an identity that was \

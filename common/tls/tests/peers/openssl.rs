@@ -219,7 +219,9 @@ fn a_wrong_key_and_an_unknown_identity_are_told_apart() {
         assert_alert(&error, Role::Server, &[Alert::HANDSHAKE_FAILURE, Alert::MISSING_EXTENSION]);
         let (mut program, end) = serve(&unknown, &[], &[right]);
         let error = end.err().unwrap().to_string();
-        assert_eq!(error, "the host offers no key that is known here: identity \"NVMe0R01 unknown\"");
+        let expected =
+            "the host offers no key that is known here (nobody has it): identity \"NVMe0R01 unknown\"";
+        assert_eq!(error, expected);
         program.expect("alert unknown psk identity");
     }
 }

@@ -121,13 +121,13 @@ impl Device {
 
     pub(crate) fn reject(&mut self, reactor: &mut Reactor, pending: PendingAccept, private_data: &[u8]) {
         let PendingAccept { socket, addresses, responder, .. } = pending;
-        let adopted = Adopted { socket, addresses, unread: &[], tls: None };
+        let (peer, adopted) = (addresses.1, Adopted { socket, addresses, unread: &[], tls: None });
         let frame = responder.reject(private_data).map_err(io::Error::other);
         let made = frame
             .and_then(|frame| self.half_open.adopt(reactor, adopted, |_| HalfOpen::Rejection(Some(frame))));
         match made {
             Ok(key) => self.half_open.disconnect(reactor, key),
-            Err(error) => tracing::warn!(%error, "a rejection could not be sent"),
+            Err(error) => tracing::warn!(%peer, %error, "a rejection could not be sent"),
         }
     }
 
