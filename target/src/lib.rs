@@ -11,6 +11,7 @@
 //! | `made_file` | files that are made again and again, and replace nothing but their kind |
 //! | [`disk_identity`] | which disk a path leads to, and which are in use |
 //! | [`config`] | reads and checks the configuration file |
+//! | `known_disks` | which disk was served under which identifiers |
 //! | [`identity`] | the identifiers that stay the same over restarts |
 //! | [`model`] | what is served: subsystems and namespaces |
 //! | `nvm` | what an I/O command asks for, parsed into a value that can only be valid |
@@ -48,6 +49,7 @@ pub mod disk_identity;
 pub mod disks;
 pub mod failure;
 pub mod identity;
+mod known_disks;
 pub mod limits;
 mod machine;
 mod made_file;

@@ -15,8 +15,9 @@ use crate::worker;
 /// How long all looks may take that are for one file, or for one change.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
-/// The file in the folder of the state that a target makes.
+/// The files in the folder of the state that a target makes.
 pub(crate) const IDENTITY_FILE: &str = "identity";
+pub(crate) const KNOWN_DISKS_FILE: &str = "disks";
 
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,6 +154,8 @@ fn made(config: &Config, file: Option<&Path>) -> Vec<Place> {
         file.map(|file| Place::new("the file of the configuration", file)).into_iter().collect();
     places.push(Place::of_key("target", "state_dir", "", state));
     places.push(Place::of_key("target", "state_dir", "the identity in ", &state.join(IDENTITY_FILE)));
+    let known_disks = state.join(KNOWN_DISKS_FILE);
+    places.push(Place::of_key("target", "state_dir", "what is known of disks in ", &known_disks));
     places.push(Place::of_key("control", "socket", "", &socket));
     if let Some(file) = config.metrics.as_ref().and_then(|metrics| metrics.file.as_ref()) {
         places.push(Place::of_key("metrics", "file", "", file));
@@ -332,6 +335,7 @@ mod tests {
             (metrics("key") + host, "metrics.file", "the tls_key of host nqn.h"),
             (metrics("x") + "[control]\nsocket = \"FOLDER/x\"\n", "metrics.file", "control.socket"),
             (metrics("state/identity") + state, "metrics.file", "the identity in target.state_dir"),
+            (metrics("state/disks") + state, "metrics.file", "what is known of disks in target.state_dir"),
             (metrics("state") + state, "metrics.file", "target.state_dir"),
             (DISK.replace("/disk", "/target.toml"), path, "the file of the configuration"),
             (DISK.replace("/disk", "/key") + host, path, "the tls_key of host nqn.h"),
