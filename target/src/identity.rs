@@ -5,11 +5,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+use crate::config::places::IDENTITY_FILE;
+use crate::known_disks::{Identifiers, KnownDisk, KnownDisks};
 use crate::worker::{self, Task};
 
 /// How long the state directory may take to answer.
@@ -18,13 +21,14 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Bytes that are looked at; an identity has far less.
 const BYTES_MAX: u64 = 4096;
 
-const FILE_NAME: &str = "identity";
+const FILE_NAME: &str = IDENTITY_FILE;
 const HEADER: &str = "ringfab-identity 1";
 
-/// The seed of an installation.
-#[derive(Clone, PartialEq, Eq)]
+/// The seed of an installation, and what its identifiers have stood for.
+#[derive(Clone)]
 pub struct Identity {
     seed: [u8; 32],
+    known_disks: Arc<KnownDisks>,
 }
 
 /// Why there is no identity. A new one is never made in place of one that cannot be read: hosts would take every
@@ -38,6 +42,17 @@ pub enum IdentityError {
     )]
     Read {
         /// Which file.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// What the identifiers stood for is there, but cannot be read.
+    #[error(
+        "cannot read which disk had which identifiers in {}: {source}; make it readable, or restore it from a backup",
+        path.display()
+    )]
+    KnownDisks {
+        /// Where.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
@@ -66,9 +81,9 @@ pub enum IdentityError {
 }
 
 impl Identity {
-    /// An identity from a given seed, for simulations.
-    pub const fn from_seed(seed: [u8; 32]) -> Self {
-        Self { seed }
+    /// An identity from a given seed, for simulations. It does not remember disks.
+    pub fn from_seed(seed: [u8; 32]) -> Self {
+        Self { seed, known_disks: Arc::default() }
     }
 
     /// The identity in `state_dir`; makes it, and the directory, when there is none.
@@ -78,7 +93,11 @@ impl Identity {
     pub fn load_or_create(state_dir: &Path) -> Result<Self, IdentityError> {
         let (path, dir) = (state_dir.join(FILE_NAME), state_dir.to_owned());
         let outcome = worker::wait(Task::new("reading", &path, LIMIT).must_finish(), move || {
-            Self::load_or_create_here(&dir)
+            let identity = Self::load_or_create_here(&dir)?;
+            let known_disks = KnownDisks::load(&dir);
+            let known_disks =
+                known_disks.map_err(|source| IdentityError::KnownDisks { path: dir.clone(), source })?;
+            Ok(Self { known_disks: Arc::new(known_disks), ..identity })
         });
         outcome.map_err(|error| IdentityError::Read { path, source: error.into() })?
     }
@@ -120,8 +139,45 @@ impl Identity {
         hash.update(self.seed);
         hash.update((what.len() as u64).to_le_bytes());
         hash.update(what);
-        let own = Self { seed: hash.finalize().into() };
+        let own = Self::from_seed(hash.finalize().into());
         (own.nguid(nqn, nsid), own.uuid(nqn, nsid))
+    }
+
+    /// What its identifiers have stood for.
+    pub(crate) fn known_disks(&self) -> &Arc<KnownDisks> {
+        &self.known_disks
+    }
+
+    /// By what hosts are to know a disk: by what it is `given`, and else by what it had before, and never by what
+    /// another disk had. Where nothing speaks against it, the identifiers are those of the number, if `by_number`, or
+    /// else those of a namespace that is added.
+    pub(crate) fn identifiers(
+        &self,
+        disk: &KnownDisk,
+        given: (Option<[u8; 16]>, Option<Uuid>),
+        by_number: bool,
+    ) -> Identifiers {
+        let (nqn, nsid) = disk.number();
+        let (nguid, uuid) = given;
+        let usual = || Identifiers { nguid: self.nguid(nqn, nsid), uuid: self.uuid(nqn, nsid) };
+        let added = |what: &[u8]| {
+            let (nguid, uuid) = self.of_added(nqn, nsid, what);
+            Identifiers { nguid, uuid }
+        };
+        let is_free = |one: &Identifiers| {
+            let derived = disk.with(nguid.is_none().then_some(one.nguid), uuid.is_none().then_some(one.uuid));
+            self.known_disks.check(&derived).is_ok()
+        };
+        let by_name = || added(disk.name().as_bytes());
+        let mut candidates = by_number
+            .then(usual)
+            .into_iter()
+            .chain(self.known_disks.identifiers_of(disk))
+            .chain(std::iter::once_with(by_name))
+            // Another disk had this name, too.
+            .chain((0_u64..).map(|number| added(&number.to_le_bytes())));
+        let free = candidates.find(is_free).expect("there is no end of them");
+        Identifiers { nguid: nguid.unwrap_or(free.nguid), uuid: uuid.unwrap_or(free.uuid) }
     }
 
     fn derive(&self, what: &str, nqn: &str, nsid: u32) -> [u8; 16] {
@@ -152,7 +208,7 @@ impl Identity {
         fs::create_dir_all(state_dir)?;
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(io::Error::other)?;
-        let identity = Self { seed };
+        let identity = Self::from_seed(seed);
         let temporary = state_dir.join(format!(".{FILE_NAME}.{}", std::process::id()));
         let linked = identity.write(&temporary).and_then(|()| {
             fs::hard_link(&temporary, path).or_else(|error| {
@@ -195,7 +251,7 @@ impl Identity {
         for (index, byte) in bytes.iter_mut().enumerate() {
             *byte = u8::from_str_radix(seed.get(index * 2..index * 2 + 2)?, 16).ok()?;
         }
-        Some(Self { seed: bytes })
+        Some(Self::from_seed(bytes))
     }
 }
 
@@ -237,7 +293,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = directory.path().join("state");
         let first = Identity::load_or_create(&state).unwrap();
-        assert_eq!(Identity::load_or_create(&state).unwrap(), first);
+        assert_eq!(Identity::load_or_create(&state).unwrap().seed, first.seed);
         assert_eq!(fs::read_dir(&state).unwrap().count(), 1, "no temporary file is left");
     }
 

@@ -8,8 +8,10 @@
 //! | `sync` | the atomics of what cores share without a lock |
 //! | [`worker`] | threads for what may take long or hang |
 //! | `confinement` | what this process has given up, and how whoever meets that is told |
+//! | `made_file` | files that are made again and again, and replace nothing but their kind |
 //! | [`disk_identity`] | which disk a path leads to, and which are in use |
 //! | [`config`] | reads and checks the configuration file |
+//! | `known_disks` | which disk was served under which identifiers |
 //! | [`identity`] | the identifiers that stay the same over restarts |
 //! | [`model`] | what is served: subsystems and namespaces |
 //! | `nvm` | what an I/O command asks for, parsed into a value that can only be valid |
@@ -47,8 +49,10 @@ pub mod disk_identity;
 pub mod disks;
 pub mod failure;
 pub mod identity;
+mod known_disks;
 pub mod limits;
 mod machine;
+mod made_file;
 pub mod metrics;
 pub mod model;
 pub mod nqn;

@@ -23,6 +23,7 @@ pub(crate) use refusal::Refusal;
 use crate::config::Config;
 use crate::controller::Controller;
 use crate::identity::Identity;
+use crate::known_disks::KnownDisks;
 use crate::model::namespace::Indexes;
 use crate::model::{Difference, Namespace, Served, ServedError, Subsystem};
 use crate::placement::Placement;
@@ -43,6 +44,7 @@ pub struct Target {
     generated: GeneratedPsks,
     /// Of all challenges.
     pub(crate) sequence_numbers: SequenceNumbers,
+    known_disks: Arc<KnownDisks>,
 }
 
 impl Target {
@@ -62,6 +64,7 @@ impl Target {
             placement: Arc::default(),
             generated: GeneratedPsks::default(),
             sequence_numbers: SequenceNumbers::new(&mut system_random()),
+            known_disks: Arc::clone(identity.known_disks()),
         };
         let mut draft = this.served().draft();
         for subsystem in &config.subsystems {
@@ -75,6 +78,11 @@ impl Target {
         config.discovery.referrals.iter().for_each(|referral| draft.add_referral(referral.clone()));
         this.publish(draft.check()?)?;
         Ok(Arc::new(this))
+    }
+
+    /// Which disk was served under which identifiers.
+    pub(crate) fn known_disks(&self) -> &KnownDisks {
+        &self.known_disks
     }
 
     /// What is served now, for the control side. Whoever runs on a core reads the core's own.

@@ -35,6 +35,8 @@ main() {
     put_as 0644 "$TMPFILES/ringfab.conf" systemd/ringfab.tmpfiles.conf
     manual "$1/ringfab-target" 8
     manual "$1/ringfab" 1
+    put 0644 "$MAN/man5" configs/man/*.5
+    put 0644 "$MAN/man8" configs/man/*.8
     put 0644 "$SHARE/doc/ringfab-target" CHANGELOG.md SECURITY.md
     put 0644 "$SHARE/doc/ringfab-target/configs" configs/full.toml configs/minimal.toml \
         configs/*.yml configs/*.json

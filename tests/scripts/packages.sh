@@ -46,6 +46,7 @@ date_of_changelog() { date --date="$(sed -n 's/^ -- .*>  //p' systemd/debian/cha
 make_files() {
     local program=$1 folder="$MADE/$1"
     "$BUILD/release/$program" manual --man "$folder/man" --completions "$folder"
+    [ "$program" = ringfab-target ] || cp configs/man/* "$folder/man/"
     gzip -9n "$folder"/man/*
     [ -s "$BUILD/sbom/$program.cdx.json" ] || fail "there is no list of parts of $program: make sbom"
     cp "$BUILD/sbom/$program.cdx.json" "$folder/"

@@ -178,7 +178,12 @@ fn a_command_in_flight_ends_on_the_disk_that_it_began_on() {
     let closing = manager.list();
     assert_eq!(closing.iter().map(|one| one.state).collect::<Vec<_>>(), ["ready", "closing"]);
     let again = manager.add(None, table(file(folder.path(), "disk", MIB)));
-    assert!(again.expect_err("the file is in use").contains("already"));
+    let again = again.expect_err("the file is in use");
+    assert!(
+        again.contains("is still being closed: namespace 2 of") && again.contains("try again"),
+        "{again}"
+    );
+    assert!(!again.contains("shared"), "to share it would be wrong: {again}");
     assert_eq!(host.completion(slow).status(), Status::SUCCESS);
     for queue in [slow, other] {
         let read = SubmissionEntry::read(host.next_cid(), nsid, 0, 1);
@@ -191,6 +196,25 @@ fn a_command_in_flight_ends_on_the_disk_that_it_began_on() {
     // The number is free again, for another disk that no host can take for the old one.
     let new = add(&mut manager, file(folder.path(), "other", MIB));
     assert_eq!((new.nsid, new.nguid != removed.nguid, new.uuid != removed.uuid), (nsid, true, true));
+}
+
+#[test]
+fn a_disk_that_is_added_again_at_once_waits_until_it_is_closed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let target = TestTarget::with_target("cores = 2\nspin_us = 20", WORKED_ON);
+    let mut manager = target.manager();
+    let host = target.attach();
+    let disk = file(folder.path(), "disk", MIB);
+    let first = add(&mut manager, disk.clone());
+    wait_until("it is there", || host.namespace(2).is_some());
+    let only = host.only(host.namespace(2).expect("it is there").identity);
+    for round in 0..4 {
+        wait_until("it is the host's", || only.write_at(2, 0, &[1; 512], false).is_ok());
+        manager.remove(None, 2).expect("it is there");
+        let again = add(&mut manager, disk.clone());
+        assert_eq!((again.nsid, &again.nguid, &again.uuid), (2, &first.nguid, &first.uuid), "{round}");
+    }
+    assert!(manager.add(None, table(disk)).expect_err("it is served").contains("write shared = true"));
 }
 
 #[test]

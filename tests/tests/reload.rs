@@ -277,6 +277,21 @@ fn a_dry_run_says_why_a_reload_would_be_refused() {
 }
 
 #[test]
+fn a_dry_run_knows_which_addresses_this_machine_has() {
+    let target = Configurable::start();
+    let port = target.other_port;
+    let listener =
+        format!("[[listener]]\naddress = \"192.0.2.77\"\nport = {port}\ntransport = \"tcp\"\n[[subsystem]]");
+    target.write(&[("[[subsystem]]", listener.as_str())]);
+    let said = target.refused(&["reload", "--dry-run"]);
+    let expected = format!("cannot listen on 192.0.2.77:{port}: this machine has no such address");
+    assert!(said.contains(&expected), "{said}");
+    assert!(target.refused(&["reload"]).contains(&format!("cannot listen on 192.0.2.77:{port}")));
+    target.write(&[("[[subsystem]]", listener.replace("192.0.2.77", "127.0.0.2").as_str())]);
+    assert!(target.ask(&["reload", "--dry-run"]).starts_with("+ listener tcp 127.0.0.2:"));
+}
+
+#[test]
 fn a_listener_moves_between_addresses_that_have_one_port_and_hosts_stay() {
     let target = Configurable::start();
     undisturbed(&target, || {

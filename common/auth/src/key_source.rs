@@ -241,7 +241,10 @@ mod tests {
         fs::write(&path, "x".repeat(5000)).unwrap();
         assert!(source.read_dhchap().unwrap_err().ends_with("and no key"));
         assert!(
-            KeySource::File(folder.path().to_owned()).read_dhchap().unwrap_err().ends_with("no regular file")
+            KeySource::File(folder.path().to_owned())
+                .read_dhchap()
+                .unwrap_err()
+                .ends_with("not a regular file")
         );
     }
 }

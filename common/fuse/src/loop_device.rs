@@ -11,6 +11,7 @@ use zerocopy::{Immutable, IntoBytes};
 const CONTROL: &str = "/dev/loop-control";
 /// Requests of ioctl(2) (`include/uapi/linux/loop.h`).
 const CLR_FD: libc::c_ulong = 0x4c01;
+const SET_CAPACITY: libc::c_ulong = 0x4c07;
 const CONFIGURE: libc::c_ulong = 0x4c0a;
 const CTL_GET_FREE: libc::c_ulong = 0x4c82;
 /// Flags of a device.
@@ -99,6 +100,15 @@ impl LoopDevice {
 pub fn detach(device: &Path) -> io::Result<()> {
     let open = File::open(device)?;
     ask(open.as_raw_fd(), CLR_FD).map(drop)
+}
+
+/// Has a device take the size that its file has by now, as the kernel knows it. What is mounted from it stays.
+///
+/// # Errors
+/// What the kernel says; ENXIO when the device has no file.
+pub fn take_size(device: &Path) -> io::Result<()> {
+    let open = File::open(device)?;
+    ask(open.as_raw_fd(), SET_CAPACITY).map(drop)
 }
 
 fn config(file: &File, name: &Path, options: LoopOptions) -> LoopConfig {

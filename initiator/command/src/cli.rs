@@ -27,7 +27,7 @@ use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output::{self, ReaderGone};
 use ringfab_front_ends::progress::Connecting;
 use ringfab_front_ends::reset::{self, ResetArgs};
-use ringfab_front_ends::volumes::{self, MountArgs, StepArgs, UmountArgs, VolumeCommand};
+use ringfab_front_ends::volumes::{self, GrowArgs, MountArgs, StepArgs, UmountArgs, VolumeCommand};
 use ringfab_front_ends::{bench, connect_all, fuse, nbd};
 use ringfab_initiator::blocking::Controller;
 use ringfab_process::manual::Manual;
@@ -112,6 +112,9 @@ enum Command {
     /// The part of mounting that has a process of its own
     #[command(hide = true)]
     MountStep(StepArgs),
+    /// The part of growing that has a process of its own
+    #[command(hide = true)]
+    MountGrow(GrowArgs),
     /// Show the Identify Controller data structure
     #[command(after_help = examples::ID_CTRL)]
     IdCtrl(identify::IdCtrlArgs),
@@ -297,6 +300,7 @@ fn execute(command: Command, context: &Context) -> Result<()> {
         Command::Reset(args) => reset::run(&args, context),
         Command::Volume(command) => mount::volume(&command, context),
         Command::MountStep(args) => volumes::step(&args),
+        Command::MountGrow(args) => volumes::grow(&args),
     }
 }
 

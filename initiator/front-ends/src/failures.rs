@@ -3,6 +3,7 @@
 //! A program that has written may not learn of it: the kernel writes back what is in memory when it likes. So it is in
 //! the log, but a disk that is gone fails more commands in a second than a log should have lines.
 
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,6 +51,11 @@ pub(crate) fn note(error: IoError) {
         failures().count += 1;
         return;
     }
+    note_reason(&error);
+}
+
+/// What somebody wanted has failed before it was a command.
+pub(crate) fn note_reason(error: &dyn fmt::Display) {
     let line = failures().note(Instant::now());
     if let Some(left_out) = line {
         tracing::error!(%error, left_out, "an I/O command has failed");

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::context::{Context, Usage};
 use crate::fuse::mount_point;
+use crate::nbd::uri;
 use crate::output;
 use crate::quantity::Span;
 use crate::registry::{self, Facts, Found, Status};
@@ -104,6 +105,7 @@ fn place(facts: &Facts) -> String {
 
 /// What is meant.
 fn find(args: &ResetArgs) -> Result<Vec<Found>> {
+    registry::ensure_noted()?;
     let mut found: Vec<Found> = registry::entries()?;
     if let Some(target) = &args.target {
         found.retain(|one| is_meant(&one.facts, target));
@@ -154,7 +156,10 @@ fn is_meant(facts: &Facts, target: &str) -> bool {
     let is_path = |ours: Option<&Path>| ours.is_some() && (ours == path.as_deref());
     is_path(facts.directory.as_deref())
         || is_path(facts.device.as_deref())
-        || facts.uri.as_deref().and_then(socket).is_some_and(|socket| is_path(Some(socket)))
+        || facts.uri.as_deref().and_then(uri::socket).is_some_and(|ours| {
+            let real = mount_point::absolute(&ours).ok();
+            is_path(Some(&ours)) || is_path(real.as_deref()) || uri::socket(target).as_ref() == Some(&ours)
+        })
 }
 
 /// Whether an address is of what a user names: with the same namespace, if the user names one.
@@ -164,15 +169,13 @@ fn is_at(ours: &Url, named: &Url) -> bool {
     same && subsystem && (named.namespace.is_none() || named.namespace == ours.namespace)
 }
 
-/// The socket in an NBD URI.
-fn socket(uri: &str) -> Option<&Path> {
-    let (_, socket) = uri.split_once("socket=")?;
-    Some(Path::new(socket.split('&').next().unwrap_or(socket)))
-}
-
 /// Resets one, and waits until it is connected again.
 fn reset(found: &Found, limit: Duration, context: &Context) -> Result<Status> {
     let answer = found.reset()?;
+    let given_up = || format!("the target was away for too long, and was given up: {}", found.facts.remedy());
+    if answer.before.is_given_up() {
+        bail!("{}", given_up());
+    }
     if let Some(refused) = answer.refused {
         bail!("{refused}");
     }
@@ -184,10 +187,10 @@ fn reset(found: &Found, limit: Duration, context: &Context) -> Result<Status> {
         context.interrupt.check()?;
         let status = found.status();
         match &status {
-            Some(status) if status.state == "connected" && status.reconnects > answer.before.reconnects => {
+            Some(status) if status.is_connected() && status.reconnects > answer.before.reconnects => {
                 return Ok(status.clone());
             }
-            Some(status) if status.state == "given up" => bail!("the target was away for too long: given up"),
+            Some(status) if status.is_given_up() => bail!("{}", given_up()),
             None if found.wait_for_end(POLL) => {
                 bail!("process {} has ended meanwhile", found.facts.pid)
             }
@@ -231,6 +234,7 @@ mod tests {
             "/dev/loop7",
             "/run/x.sock",
             "nbd+unix:///?socket=/run/x.sock",
+            "nbd+unix:///ns2?socket=%2Frun/x.sock",
             "nqn.2026-01.org.example:a",
             &pid,
             "nvme+tcp://192.0.2.5/nqn.2026-01.org.example:a",
@@ -243,6 +247,7 @@ mod tests {
             "dat",
             "/srv",
             "/dev/loop70",
+            "nbd+unix:///?socket=/run/y.sock",
             "nvme+tcp://192.0.2.5/nqn.2026-01.org.example:a?ns=1",
             "nvme+tcp://192.0.2.5:4421/nqn.2026-01.org.example:a",
             "nvme+rdma://192.0.2.5/nqn.2026-01.org.example:a",

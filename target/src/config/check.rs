@@ -8,13 +8,17 @@ mod process;
 mod rate_limits;
 mod subsystem;
 
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 
+use ringfab_fabric::ZonedIp;
 use toml::Spanned;
 use toml::de::DeTable;
 
 use super::error::{ConfigError, Credentials, Errors};
+use super::places::{self, Conflict, Look, Named, Place};
+use super::ports::{PortOf, overlap};
 use super::reader::{At, Reader};
 use super::{Config, HostConfig, ListenerConfig, ListenerTls, NamespaceConfig, RateLimits, SubsystemConfig};
 use crate::disk_identity::DiskIdentity;
@@ -24,13 +28,14 @@ pub(super) use host::{DERIVATIONS, words_of};
 /// Finds out which disk a path leads to, where one may look.
 pub(super) type IdentifyDisk<'a> = &'a dyn Fn(&Path) -> Option<DiskIdentity>;
 
-/// Checks a whole document.
+/// Checks a whole document. `file` is where it is, if that is known.
 ///
 /// # Errors
 /// All mistakes, in the order of the file; never an empty list.
 pub(super) fn check(
     text: &str,
-    identify_disk: IdentifyDisk<'_>,
+    file: Option<&Path>,
+    look: Look<'_>,
     credentials: Credentials,
 ) -> Result<Config, Vec<ConfigError>> {
     let mut errors = Errors::new(text);
@@ -47,17 +52,89 @@ pub(super) fn check(
     let metrics = root.table("metrics", &mut errors).map(|reader| process::metrics(reader, &mut errors));
     let confinement = confinement::confinement(root.table("confinement", &mut errors), &mut errors);
     let listeners = listener::listeners(&root, &mut errors);
-    let subsystems = subsystem::subsystems(&root, identify_disk, &mut errors);
+    let subsystems = subsystem::subsystems(&root, &|path: &Path| look(path).file(), &mut errors);
     let hosts = host::hosts(&root, &mut errors);
     let discovery = discovery::discovery(root.table("discovery", &mut errors), &subsystems, &mut errors);
+    if let Some(address) = metrics.as_ref().and_then(|metrics| metrics.address) {
+        address_is_free(document.get_ref(), address, &listeners, &mut errors);
+    }
     tls_can_be_had(&root, &listeners, &subsystems, &mut errors);
     root.finish(&mut errors);
-    let errors = errors.into_sorted();
+    let config =
+        Config { target, memory, control, metrics, confinement, listeners, subsystems, hosts, discovery };
+    // What is not valid may be anywhere.
     if errors.is_empty() {
-        Ok(Config { target, memory, control, metrics, confinement, listeners, subsystems, hosts, discovery })
-    } else {
-        Err(errors)
+        files_are_different(document.get_ref(), &config, (file, look), &mut errors);
     }
+    if errors.is_empty() { Ok(config) } else { Err(errors.into_sorted()) }
+}
+
+/// The metrics are not where hosts connect. A device's port is not the kernel's.
+fn address_is_free(
+    document: &DeTable<'_>,
+    address: SocketAddr,
+    listeners: &[ListenerConfig],
+    errors: &mut Errors<'_>,
+) {
+    let Ok(ip) = ZonedIp::new(address.ip(), None) else { return };
+    let same = |one: &&ListenerConfig| {
+        let is_taken = overlap((&one.address, one.port), (&ip, address.port()));
+        is_taken && one.port_of() != PortOf::Device
+    };
+    if let Some(listener) = listeners.iter().find(same) {
+        let span = value_at(document, "metrics", "address").unwrap_or_default();
+        errors.add(
+            &span,
+            "metrics.address",
+            format!("is the listener's {}; choose another port", listener.place()),
+        );
+    }
+}
+
+/// What the target makes is nothing else that the configuration names.
+fn files_are_different(
+    document: &DeTable<'_>,
+    config: &Config,
+    (file, look): (Option<&Path>, Look<'_>),
+    errors: &mut Errors<'_>,
+) {
+    for Conflict { made, other } in places::conflicts(config, file, look) {
+        let found = named_at(document, &made).map(|at| (at, &made, &other));
+        let found = found.or_else(|| Some((named_at(document, &other)?, &other, &made)));
+        let ((span, key), place, other) = found.unwrap_or_else(|| ((0..0, String::new()), &made, &other));
+        errors.add(&span, key, Conflict::message(place, other));
+    }
+}
+
+/// Where a document names a file: the value, and its key.
+fn named_at(document: &DeTable<'_>, place: &Place) -> Option<(Range<usize>, String)> {
+    match place.named {
+        Named::Elsewhere => return None,
+        Named::By(table, key) => {
+            return Some((value_at(document, table, key)?, format!("{table}.{key}")));
+        }
+        Named::AsDisk => {}
+    }
+    let mut subsystems = tables_of(document, "subsystem");
+    subsystems.find_map(|(one, subsystem)| {
+        let found = tables_of(subsystem, "namespace").find_map(|(index, table)| {
+            let path = table.get("path")?;
+            (Path::new(path.get_ref().as_str()?) == place.path).then(|| (index, path.span()))
+        });
+        found.map(|(index, span)| (span, format!("subsystem[{one}].namespace[{index}].path")))
+    })
+}
+
+/// Where the value of a key of a table is.
+fn value_at(document: &DeTable<'_>, table: &str, key: &str) -> Option<Range<usize>> {
+    Some(document.get(table)?.get_ref().as_table()?.get(key)?.span())
+}
+
+/// The tables of an array of tables.
+fn tables_of<'a>(table: &'a DeTable<'a>, key: &str) -> impl Iterator<Item = (usize, &'a DeTable<'a>)> {
+    let items = table.get(key).and_then(|value| value.get_ref().as_array());
+    let items = items.into_iter().flat_map(|items| items.iter().enumerate());
+    items.filter_map(|(index, item)| Some((index, item.get_ref().as_table()?)))
 }
 
 /// A subsystem that requires TLS has hosts only where a listener has it.

@@ -7,6 +7,8 @@ mod confinement;
 mod difference;
 mod error;
 mod load;
+pub(crate) mod places;
+pub(crate) mod ports;
 mod rate_limits;
 mod reader;
 mod resolved;
@@ -32,6 +34,8 @@ pub use confinement::{ConfinementConfig, USUAL_PORTS};
 pub use difference::{Change, ChangeLine, difference};
 use error::Credentials;
 pub use error::{ConfigError, ConfigErrors};
+use load::Input;
+use places::Seen;
 pub use rate_limits::{DEFAULT_SHARES, HostConfig, NamespaceLimits, RateLimits};
 pub use ringfab_auth::KeySource;
 
@@ -117,6 +121,13 @@ pub struct ControlConfig {
     pub mode: u32,
     /// The group of the socket; that of the process when none.
     pub group: Option<String>,
+}
+
+impl ControlConfig {
+    /// Whether every user of the machine may connect: that takes the right to write.
+    pub(crate) const fn is_for_everybody(&self) -> bool {
+        self.mode & 0o002 != 0
+    }
 }
 
 impl Default for ControlConfig {
@@ -364,7 +375,16 @@ impl Config {
     /// # Errors
     /// All mistakes at once.
     pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
-        load::load(path, Credentials::Needed)
+        load::load(path, Credentials::Needed, Input::Any)
+    }
+
+    /// Reads and checks a file again, as [`Config::load`] does, in a process that serves meanwhile. So it must be a
+    /// regular file: nobody may write to a FIFO any more.
+    ///
+    /// # Errors
+    /// All mistakes at once.
+    pub(crate) fn load_again(path: &Path) -> Result<Self, ConfigErrors> {
+        load::load(path, Credentials::Needed, Input::RegularFile)
     }
 
     /// Reads and checks a file as [`Config::load`] does, for a process that does not serve it. A key that is a
@@ -373,7 +393,7 @@ impl Config {
     /// # Errors
     /// All mistakes at once.
     pub(crate) fn look_at(path: &Path) -> Result<Self, ConfigErrors> {
-        load::load(path, Credentials::MayBeUnseen)
+        load::load(path, Credentials::MayBeUnseen, Input::Any)
     }
 
     /// Checks the text of a configuration; `file` is its name in messages.
@@ -393,7 +413,7 @@ impl Config {
     }
 
     fn parse_with(text: &str, file: &str, credentials: Credentials) -> Result<Self, ConfigErrors> {
-        check::check(text, &|_| None, credentials)
+        check::check(text, None, &Seen::unseen, credentials)
             .map_err(|errors| ConfigErrors::Invalid { file: file.to_owned(), errors })
     }
 

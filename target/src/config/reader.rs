@@ -74,13 +74,18 @@ impl<'a> Reader<'a> {
         range: std::ops::RangeInclusive<u64>,
         errors: &mut Errors<'_>,
     ) -> Option<At<u64>> {
-        let number = self.scalar(key, "an integer", errors, integer)?;
-        match u64::try_from(number.value) {
-            Ok(value) if range.contains(&value) => Some(At { value, span: number.span }),
+        let (low, high) = (range.start(), range.end());
+        let value = self.get(key)?;
+        let Some(text) = value.get_ref().as_integer() else {
+            let found = value.get_ref().type_str();
+            errors.add(&value.span(), self.key(key), format!("must be an integer, not {found}"));
+            return None;
+        };
+        match integer(value.get_ref()).map(u64::try_from) {
+            Some(Ok(number)) if range.contains(&number) => Some(At { value: number, span: value.span() }),
             _ => {
-                let (low, high) = (range.start(), range.end());
-                let message = format!("is {}, but must be from {low} to {high}", number.value);
-                errors.add(&number.span, self.key(key), message);
+                let message = format!("is {text}, but must be from {low} to {high}");
+                errors.add(&value.span(), self.key(key), message);
                 None
             }
         }
@@ -91,9 +96,12 @@ impl<'a> Reader<'a> {
         let value = self.get(key)?;
         let bytes = match value.get_ref() {
             DeValue::String(text) => parse_size(text).map_err(|error| format!("is \"{text}\", but {error}")),
-            other => integer(other)
-                .and_then(|number| u64::try_from(number).ok())
-                .ok_or_else(|| "must be a size such as \"16GiB\" or a number of bytes".to_owned()),
+            other => integer(other).and_then(|number| u64::try_from(number).ok()).ok_or_else(|| {
+                let what = "must be a size such as \"16GiB\" or a number of bytes";
+                other
+                    .as_integer()
+                    .map_or_else(|| what.to_owned(), |number| format!("is {number}, but {what}"))
+            }),
         };
         match bytes {
             Ok(value_bytes) => Some(At { value: value_bytes, span: value.span() }),
@@ -209,7 +217,7 @@ impl<'a> Reader<'a> {
 }
 
 /// An integer in any of TOML's notations.
-pub(super) fn integer(value: &DeValue<'_>) -> Option<i64> {
+pub(super) fn integer(value: &DeValue<'_>) -> Option<i128> {
     let number = value.as_integer()?;
-    i64::from_str_radix(number.as_str(), number.radix()).ok()
+    i128::from_str_radix(number.as_str(), number.radix()).ok()
 }

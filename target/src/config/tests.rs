@@ -430,6 +430,48 @@ fn the_same_serial_twice_is_a_mistake() {
 }
 
 #[test]
+fn listeners_that_cannot_be_there_together_are_a_mistake() {
+    let with = |first: &str, second: &str, more: &str| {
+        let rest = MINIMAL.replace("[[listener]]\naddress = \"127.0.0.1\"\n", "");
+        assert_ne!(rest, MINIMAL);
+        mistakes(&format!(
+            "[[listener]]\naddress = {first}\n[[listener]]\naddress = {second}\n{more}\n{rest}"
+        ))
+    };
+    let (tcp, verbs) = ("\ntransport = \"tcp\"", "\nprovider = \"verbs\"");
+    for (first, second, mistake) in [
+        (format!("\"127.0.0.1\"{tcp}"), format!("\"0.0.0.0\"{tcp}"), true),
+        ("\"0.0.0.0\"".to_owned(), "\"127.0.0.1\"".to_owned(), true),
+        (format!("\"::\"{tcp}"), "\"::1\"\nprovider = \"iwarp\"".to_owned(), true),
+        (format!("\"127.0.0.1\"{tcp}"), "\"127.0.0.1\"".to_owned(), true),
+        // A device's port is not the kernel's.
+        (format!("\"0.0.0.0\"{tcp}"), format!("\"127.0.0.1\"{verbs}"), false),
+        (format!("\"0.0.0.0\"{tcp}"), "\"127.0.0.1\"\nport = 4421".to_owned(), false),
+    ] {
+        let found = with(&first, &second, "");
+        let line = 3 + first.matches('\n').count() + 1;
+        let expected = if mistake { vec![format!("{line} listener[1].address")] } else { Vec::new() };
+        assert_eq!(found, expected, "{first} and {second}");
+    }
+    let metrics = |address: &str| format!("[metrics]\naddress = {address:?}");
+    let (two, port) = (format!("\"127.0.0.2\"{tcp}"), "\"127.0.0.3\"\nport = 9420");
+    for (address, is_free) in [("127.0.0.2:4420", false), ("0.0.0.0:4420", false), ("127.0.0.1:4420", true)] {
+        let found = with(&two, port, &metrics(address));
+        let expected = if is_free { vec![] } else { vec!["8 metrics.address".to_owned()] };
+        assert_eq!(found, expected, "{address}");
+    }
+}
+
+#[test]
+fn a_socket_has_a_path_that_the_kernel_takes() {
+    let with = |path: &str| mistakes(&format!("[control]\nsocket = {path:?}\n{MINIMAL}"));
+    assert_eq!(with(&format!("/{}", "x".repeat(106))), [""; 0]);
+    assert_eq!(with(&format!("/{}", "x".repeat(107))), ["2 control.socket"]);
+    let text = with_namespace("path = \"/srv/a\\u0000b\"");
+    assert!(mistake(&text).message.contains("must be a path without NUL"), "{}", mistake(&text).message);
+}
+
+#[test]
 fn free_ports_may_be_asked_for_twice() {
     let text = format!(
         "{MINIMAL}\n[[listener]]\naddress = \"::1\"\nport = 0\n[[listener]]\naddress = \"::1\"\nport = 0\n"
@@ -511,6 +553,23 @@ fn numbers_are_bounded_from_both_sides() {
         good.iter().for_each(|value| assert_eq!(mistakes(&set(value)), [""; 0], "{key} = {value}"));
         bad.iter().for_each(|value| assert_eq!(mistake(&set(value)).line, 6, "{key} = {value}"));
     }
+}
+
+#[test]
+fn a_number_that_is_too_large_for_any_type_is_told_the_range() {
+    for number in ["18446744073709551615", "9223372036854775808", "99999999999999999999999999999999999999999"]
+    {
+        let text =
+            MINIMAL.replace("address = \"127.0.0.1\"", &format!("address = \"127.0.0.1\"\nport = {number}"));
+        let error = mistake(&text);
+        assert_eq!(error.message, format!("is {number}, but must be from 0 to 65535"));
+    }
+    let text = with_namespace("null = 99999999999999999999999999999999999999999");
+    assert!(mistake(&text).message.contains("999, but must be a size such as"), "{}", mistake(&text));
+    let text = with_namespace("null = 512\nlimits = { read_iops = 18446744073709551615 }");
+    assert!(mistake(&text).message.starts_with("is 18446744073709551615, but must be from "));
+    let error = mistake(&format!("[target]\ncores = 18446744073709551615\n{MINIMAL}"));
+    assert!(error.message.starts_with("is 18446744073709551615, but this process may run on"), "{error}");
 }
 
 #[test]

@@ -4,7 +4,9 @@
 //! That is checked as a whole, and the disks of namespaces that come are opened. Then the cores are told
 //! (`control/change.rs`).
 
+use std::fs;
 use std::io;
+use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -15,14 +17,15 @@ use ringfab_process::log::NEVER_FOLDED;
 use super::change::{OpenedDisks, apply};
 use super::configured::Configured;
 use super::status::View;
-use crate::config::{Change, Config, ListenerConfig, Source, difference};
+use crate::config::{Change, Config, ListenerConfig, NamespaceConfig, Source, difference, places};
 use crate::confinement;
 use crate::core::{AllCores as _, Cores};
 use crate::disk_identity::{DiskIdentity, Sharing};
-use crate::disks::disk_handle::DiskLock;
+use crate::disks::disk_handle::{DiskLock, as_known, with_content};
 use crate::disks::open::OpenRequest;
 use crate::disks::{DiskHandle, DiskHandles, device};
 use crate::identity::Identity;
+use crate::known_disks::{Content, KnownDisk};
 use crate::model::{Difference, Draft, Namespace, ServedError, ServedSubsystem, Subsystem};
 use crate::target::{Target, TargetError};
 use crate::worker;
@@ -50,6 +53,10 @@ impl Applier {
         let mut next = configured.running.clone();
         edit(&mut next)?;
         let changes = difference(&configured.running, &next);
+        // That of a file was compared when it was read.
+        if let Some(conflict) = places::conflict_of_changes(&changes, &next, configured.file.as_deref()) {
+            return Err(conflict.sentence());
+        }
         self.apply(&changes, next)?;
         Ok(changes)
     }
@@ -85,12 +92,18 @@ impl Applier {
                 may_open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
             }
         }
-        Ok(())
+        let known_disks = self.target().known_disks();
+        difference.opened.iter().try_for_each(|(subsystem, namespace)| {
+            let content = Content::look(known_disks, namespace.backing());
+            let known = with_content(subsystem.nqn(), namespace, content);
+            known_disks.check(&known).map_err(|other| other.refused())
+        })
     }
 
     /// Whether changes can be applied to a target that runs.
     fn check(&self, changes: &[Change]) -> Result<(), String> {
         applicable(changes)?;
+        changes.iter().flat_map(added).try_for_each(answers)?;
         changes.iter().try_for_each(|change| self.check_replaced(change))
     }
 
@@ -112,12 +125,17 @@ impl Applier {
         if !difference.is_empty() {
             let mut taken = Vec::new();
             let opened = self.open_disks(&difference, &mut taken);
-            let outcome = opened
-                .and_then(|opened| apply(self.target(), self.cores(), self.disk_handles(), served, opened));
-            if outcome.is_err() {
-                give_back(taken);
+            let found = opened.and_then(|opened| Ok((self.known(&difference, &opened)?, opened)));
+            let outcome = found.and_then(|(found, opened)| {
+                apply(self.target(), self.cores(), self.disk_handles(), served, opened).map(|()| found)
+            });
+            match outcome {
+                Ok(found) => self.target().known_disks().note(found),
+                Err(error) => {
+                    give_back(taken);
+                    return Err(error);
+                }
             }
-            outcome?;
         }
         let configured = self.configured();
         let since = SystemTime::now();
@@ -150,6 +168,16 @@ impl Applier {
         Ok(opened)
     }
 
+    /// What hosts find as the namespaces that come. None may have identifiers that were another disk's.
+    fn known(&self, difference: &Difference, opened: &OpenedDisks) -> Result<Vec<KnownDisk>, String> {
+        let known = difference.opened.iter().map(|(subsystem, namespace)| {
+            let known = as_known(subsystem.nqn(), namespace, opened.disk(namespace));
+            self.target().known_disks().check(&known).map_err(|other| other.refused())?;
+            Ok(known)
+        });
+        known.collect()
+    }
+
     /// Hosts that are connected would take another disk for the one that they have, if it had its identifiers.
     fn check_replaced(&self, change: &Change) -> Result<(), String> {
         let Change::NamespaceChanged { nqn, old, new } = change else { return Ok(()) };
@@ -157,14 +185,24 @@ impl Applier {
         if let Some(why) = namespace.needs_reopen() {
             return Err(format!("namespace {} of {nqn} needs to be reopened first: {why}", old.nsid));
         }
-        let same_identifiers = old.uuid == new.uuid && old.nguid == new.nguid;
-        if !same_identifiers || self.is_same_disk(&namespace, &old.source, &new.source) {
+        if (old.uuid, old.nguid) != (new.uuid, new.nguid) {
             return Ok(());
         }
+        let what = if !self.is_same_disk(&namespace, &old.source, &new.source) {
+            let new_source = match old.source == new.source {
+                true => "another one of this name".to_owned(),
+                false => new.source.to_string(),
+            };
+            format!("be another disk ({new_source} instead of {})", old.source)
+        } else if old.block_bytes != new.block_bytes {
+            format!("have blocks of {} bytes instead of {}", new.block_bytes, old.block_bytes)
+        } else {
+            return Ok(());
+        };
         Err(format!(
-            "namespace {} of {nqn} would be another disk ({} instead of {}), and hosts would take it for the one that \
-             they have: give it another nsid, or a uuid and an nguid of its own",
-            new.nsid, new.source, old.source
+            "namespace {} of {nqn} would {what}, and hosts would take it for the one that they have: give it another \
+             nsid, or a uuid and an nguid of its own",
+            new.nsid
         ))
     }
 
@@ -175,7 +213,11 @@ impl Applier {
                 let at = new.clone();
                 let look = move || DiskIdentity::of_path(&at);
                 let found = || worker::within("looking at", new, REQUEST_LIMIT, look).ok()?.ok();
-                old == new || (served.is_some() && served == found())
+                match (served, found()) {
+                    (Some(served), Some(found)) => served == found,
+                    // Opening it says why it cannot be looked at.
+                    _ => old == new,
+                }
             }
             // What was in memory is lost, which is said; its size may change as a file's does.
             (Source::Memory(_), Source::Memory(_)) | (Source::Null(_), Source::Null(_)) => true,
@@ -266,10 +308,41 @@ fn applicable(changes: &[Change]) -> Result<(), String> {
     if stuck.is_empty() { Ok(()) } else { Err(format!("nothing has changed: {}", stuck.join("; "))) }
 }
 
+/// The namespaces that come with a change.
+fn added(change: &Change) -> &[NamespaceConfig] {
+    match change {
+        Change::SubsystemAdded(subsystem) => &subsystem.namespaces,
+        Change::NamespaceAdded { namespace: new, .. } | Change::NamespaceChanged { new, .. } => {
+            std::slice::from_ref(new)
+        }
+        _ => &[],
+    }
+}
+
+/// Whether the path of a namespace answers, whatever it answers: who opens it says what is wrong with it.
+pub(super) fn answers(namespace: &NamespaceConfig) -> Result<(), String> {
+    let Source::File { path, .. } = &namespace.source else { return Ok(()) };
+    let at = path.clone();
+    let look = move || drop(fs::metadata(at));
+    worker::within("looking at", path, REQUEST_LIMIT, look).map_err(|error| error.to_string())
+}
+
 /// Whether a listener that comes is one that the target may have.
 fn may_listen(config: &ListenerConfig) -> Result<(), String> {
-    let refused = confinement::refused_port(config.port);
-    refused.map_or(Ok(()), |why| Err(format!("cannot listen on {}: {why}", config.place())))
+    let refused = |why: String| Err(format!("cannot listen on {}: {why}", config.place()));
+    if let Some(why) = confinement::refused_port(config.port) {
+        return refused(why);
+    }
+    // Whether this machine has the address is asked for with a datagram socket, which is in nobody's way.
+    let address = config.address.socket_address(0);
+    match address.and_then(UdpSocket::bind) {
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            refused("this machine has no such address".to_owned())
+        }
+        // What the name of an interface leads to.
+        Err(error) if config.address.zone().is_some() => refused(error.to_string()),
+        _ => Ok(()),
+    }
 }
 
 /// Whether a disk that comes is there, and one that the target may have.

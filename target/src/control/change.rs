@@ -29,11 +29,16 @@ impl OpenedDisks {
         Self { disks: Vec::new(), by_cores: true }
     }
 
+    /// The disk that was opened for a namespace.
+    pub(super) fn disk(&self, namespace: &Arc<Namespace>) -> Option<&DiskHandle> {
+        let found = self.disks.iter().find(|(known, _)| Arc::ptr_eq(known, namespace));
+        found.map(|(_, disk_handle)| disk_handle)
+    }
+
     /// What each core gets of a namespace's disk: nothing when it is no file.
     fn files(&self, namespace: &Arc<Namespace>) -> Option<Vec<OpenedFile>> {
-        let found = self.disks.iter().find(|(known, _)| Arc::ptr_eq(known, namespace));
         match namespace.backing() {
-            Backing::File { .. } if !self.by_cores => found.map(|(_, disk_handle)| disk_handle.files()),
+            Backing::File { .. } if !self.by_cores => self.disk(namespace).map(DiskHandle::files),
             _ => Some(Vec::new()),
         }
     }

@@ -9,7 +9,7 @@ use ringfab_reactor::clock;
 
 use super::status::View;
 use crate::core::{AllCores, ServeMessage};
-use crate::disks::disk_handle::DiskFacts;
+use crate::disks::disk_handle::{DiskFacts, as_known};
 use crate::disks::open::OpenRequest;
 use crate::disks::{DiskHandle, device};
 use crate::model::disk_failures;
@@ -81,6 +81,7 @@ impl DiskWatch<'_> {
         }
         match open_request.open_within(POLL_LIMIT) {
             Ok(disk_handle) => {
+                self.admit(subsystem, namespace, Some(&disk_handle))?;
                 let files = disk_handle.files();
                 self.0.cores().disk_handles().serve(subsystem, namespace, disk_handle);
                 self.open(subsystem, namespace, files)
@@ -91,6 +92,25 @@ impl DiskWatch<'_> {
                 Err(error)
             }
         }
+    }
+
+    /// Whether a namespace may have the disk that is there now: one that had its identifiers before, or the first.
+    fn admit(
+        &self,
+        subsystem: &Subsystem,
+        namespace: &Namespace,
+        disk_handle: Option<&DiskHandle>,
+    ) -> Result<(), String> {
+        let (known_disks, nqn) = (self.0.target().known_disks(), subsystem.nqn());
+        let now = as_known(nqn, namespace, disk_handle);
+        if let Err(other) = known_disks.check(&now) {
+            let why = other.to_be_confirmed();
+            tracing::error!(subsystem = nqn, nsid = namespace.nsid(), why, "namespace not ready");
+            namespace.hold_back(why.clone());
+            return Err(why);
+        }
+        known_disks.note(vec![now]);
+        Ok(())
     }
 
     /// The same for a device that a driver serves: its size, or whether it can be opened now.
@@ -104,7 +124,10 @@ impl DiskWatch<'_> {
             return Err(why);
         }
         match device::look(driver, POLL_LIMIT) {
-            Ok(_) if !namespace.is_ready() => self.open(subsystem, namespace, Vec::new()),
+            Ok(_) if !namespace.is_ready() => {
+                self.admit(subsystem, namespace, None)?;
+                self.open(subsystem, namespace, Vec::new())
+            }
             Ok(None) => Ok(()),
             Ok(Some(bytes)) => self.note_size(
                 subsystem,
@@ -121,7 +144,7 @@ impl DiskWatch<'_> {
     }
 
     /// Cores serve a disk that was missing.
-    fn open(
+    pub(super) fn open(
         &self,
         subsystem: &Arc<Subsystem>,
         namespace: &Arc<Namespace>,

@@ -8,7 +8,7 @@ use ringfab_block::Backing;
 use ringfab_process::log::{self, FilterError, NEVER_FOLDED};
 use serde_json::{Map, Value};
 
-use super::apply::{Applier, REQUEST_LIMIT};
+use super::apply::{Applier, REQUEST_LIMIT, answers};
 use super::configured::{Configured, Current};
 use super::disk_watch::DiskWatch;
 use super::status::{NamespaceState, Status, View};
@@ -18,9 +18,11 @@ use crate::config::{
 };
 use crate::controller::Controller;
 use crate::core::{AllCores, Cores, ServeMessage};
+use crate::disks::disk_handle::as_known;
 use crate::disks::grow::grow;
 use crate::disks::{DiskHandle, DiskHandles};
 use crate::identity::Identity;
+use crate::known_disks::{Content, KnownDisk};
 use crate::limits::NSID_MAX;
 use crate::model::{Namespace, ServedError, ServedSubsystem, Subsystem};
 use crate::nqn::check_host_nqn;
@@ -343,7 +345,7 @@ impl Manager {
     pub fn reload(&mut self) -> Result<Vec<Change>, String> {
         let configured = self.configured();
         let file = configured.file.as_ref().ok_or("this target has no configuration file")?;
-        let filed = Config::load(file).map_err(|error| error.to_string())?;
+        let filed = Config::load_again(file).map_err(|error| error.to_string())?;
         let changes = difference(&configured.running, &filed);
         self.applier.apply(&changes, filed.clone())?;
         tell_filter(|| log::configure(&filed.target.log))?;
@@ -359,7 +361,7 @@ impl Manager {
     pub fn preview(&self) -> Result<Preview, String> {
         let configured = self.configured();
         let file = configured.file.as_ref().ok_or("this target has no configuration file")?;
-        let now = Config::load(file).map_err(|error| error.to_string())?;
+        let now = Config::load_again(file).map_err(|error| error.to_string())?;
         let changes = difference(&configured.running, &now);
         let refused = self.applier.refusal(&changes);
         Ok(Preview { changes, edited: difference(&configured.filed, &now), refused })
@@ -399,6 +401,12 @@ impl Manager {
             let disk_handle =
                 open_request.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
             self.exchange(&subsystem, &namespace, disk_handle)?;
+        } else {
+            self.target().known_disks().note(vec![as_known(subsystem.nqn(), &namespace, None)]);
+            // A device is opened when its driver has been asked.
+            if !namespace.is_ready() && namespace.backing().driver().is_none() {
+                DiskWatch(&self.applier.view).open(&subsystem, &namespace, Vec::new())?;
+            }
         }
         namespace.reopened();
         tracing::warn!(
@@ -454,27 +462,33 @@ impl Manager {
         self.applier.namespace(nqn, nsid)
     }
 
-    /// Gives a namespace its identifiers: those that it had, if it comes from the configuration with the same file, and
-    /// otherwise others than any namespace of this number has ever had.
+    /// Gives a namespace its identifiers: those that it had, if it is the same disk, and otherwise others than any
+    /// namespace of this number has ever had. Those of the configuration are those of the number.
     fn identify(&self, nqn: &str, config: &mut NamespaceConfig) -> Result<(), String> {
+        answers(config)?;
         let configured = self.configured();
         let known = configured.filed.subsystem(nqn).and_then(|one| one.namespace(config.nsid));
-        let what = match &config.source {
-            Source::File { path, .. } => {
+        let given = (config.nguid, config.uuid);
+        let (nguid, uuid) = match &config.source {
+            Source::File { path, direct } => {
                 if let Some(known) = known.filter(|known| known.source == config.source) {
                     config.nguid = config.nguid.or(known.nguid);
                     config.uuid = config.uuid.or(known.uuid);
                     return Ok(());
                 }
-                path.as_os_str().as_encoded_bytes().to_vec()
+                let backing =
+                    Backing::File { path: path.clone(), direct: *direct, read_only: config.read_only };
+                let content = Content::look(self.target().known_disks(), &backing);
+                let disk = KnownDisk::new(nqn, config.nsid, config.block_bytes, content);
+                let found = self.applier.identity.identifiers(&disk, given, false);
+                (found.nguid, found.uuid)
             }
             Source::Memory(_) | Source::Null(_) | Source::Device(_) => {
                 let mut once = [0; 32];
                 getrandom::fill(&mut once).map_err(|error| error.to_string())?;
-                once.to_vec()
+                self.applier.identity.of_added(nqn, config.nsid, &once)
             }
         };
-        let (nguid, uuid) = self.applier.identity.of_added(nqn, config.nsid, &what);
         config.nguid = config.nguid.or(Some(nguid));
         config.uuid = config.uuid.or(Some(uuid));
         Ok(())
@@ -495,6 +509,16 @@ impl Manager {
                  namespace and add it"
             ));
         }
+        let known_disks = self.target().known_disks();
+        let now = as_known(subsystem.nqn(), namespace, Some(&disk_handle));
+        if let Err(other) = known_disks.check(&now) {
+            // Whoever asks once more has read that it is another one.
+            let why = other.to_be_confirmed();
+            if namespace.needs_reopen().as_ref() != Some(&why) {
+                namespace.hold_back(why.clone());
+                return Err(why);
+            }
+        }
         // What fails only now would be told once, too.
         let synced = disk_handle.sync(REQUEST_LIMIT).map_err(|error| error.to_string())?;
         synced.map_err(|error| format!("{} still fails: {error}", disk_handle.path().display()))?;
@@ -510,6 +534,7 @@ impl Manager {
             self.disk_handles().close_later(subsystem, namespace, disk_handle);
             return Err(error);
         }
+        known_disks.note(vec![now]);
         self.disk_handles().serve(subsystem, namespace, disk_handle);
         let changed = namespace.set_ready(bytes, namespace.volatile_cache() || !was_ready);
         if changed {

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use nix::sys::stat::{Mode, fchmod};
@@ -13,6 +14,7 @@ use nix::unistd::Group;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::config::ControlConfig;
+use crate::made_file::MadeFile;
 use crate::worker;
 
 /// Connections that wait to be taken in.
@@ -25,6 +27,7 @@ const REMOVE_LIMIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct ControlSocket {
     path: PathBuf,
+    made: Arc<MadeFile>,
 }
 
 impl ControlSocket {
@@ -40,11 +43,15 @@ impl ControlSocket {
         // done.
         fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
         socket.bind(&SockAddr::unix(path)?)?;
-        let this = Self { path: path.clone() };
+        let this = Self { path: path.clone(), made: Arc::new(MadeFile::at(path)?) };
         if let Some(group) = &config.group {
             chown(path, None, Some(group_id(group)?))?;
         }
         fs::set_permissions(path, Permissions::from_mode(config.mode))?;
+        if config.is_for_everybody() {
+            let path = path.display();
+            tracing::warn!(%path, "every user of this machine may change what is served (control.mode)");
+        }
         socket.listen(BACKLOG)?;
         Ok((this, UnixListener::from(OwnedFd::from(socket))))
     }
@@ -52,8 +59,8 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        let path = self.path.clone();
-        let removed = worker::within("removing", &self.path, REMOVE_LIMIT, move || fs::remove_file(path));
+        let made = Arc::clone(&self.made);
+        let removed = worker::within("removing", &self.path, REMOVE_LIMIT, move || made.remove());
         if let Err(error) = removed.map_err(io::Error::from).flatten() {
             tracing::debug!(%error, path = %self.path.display(), "the control socket cannot be removed");
         }
@@ -113,6 +120,17 @@ mod tests {
         drop(listener);
         std::mem::forget(socket);
         assert!(ControlSocket::bind(&config(path)).is_ok());
+    }
+
+    #[test]
+    fn what_has_taken_the_place_of_the_socket_stays() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("control.sock");
+        let (socket, _listener) = ControlSocket::bind(&config(path.clone())).expect("bound");
+        fs::rename(&path, folder.path().join("moved")).expect("moved");
+        fs::write(&path, "precious").expect("a file");
+        drop(socket);
+        assert_eq!(fs::read_to_string(path).expect("the file"), "precious");
     }
 
     #[test]

@@ -86,7 +86,7 @@ impl Listeners {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
                     if !mem::replace(&mut told, true) {
                         let (address, seconds) = (listener.config().place(), BIND_PATIENCE.as_secs());
-                        tracing::warn!("{address} is in use by another program; tried again for {seconds} s");
+                        tracing::warn!("{address} is in use; tried again for {seconds} s");
                     }
                     thread::sleep(BIND_RETRY);
                 }

@@ -143,7 +143,7 @@ impl Running {
 /// What the system refuses: a ring, memory, an address. Threads that were started have ended then.
 pub fn start(target: &Arc<Target>, config: &Config) -> io::Result<Running> {
     let disk_handles = Arc::<DiskHandles>::default();
-    let mut opened = disk_handles.open_at_start(&target.served(), config.target.cores.len()).into_iter();
+    let mut opened = disk_handles.open_at_start(target, config.target.cores.len()).into_iter();
     let (report, reports) = mpsc::channel();
     let mut threads = Vec::new();
     let mut starts = Vec::new();

@@ -1,5 +1,6 @@
 //! Which disk a path leads to, whatever its name, and which disks this process serves already.
 
+mod fingerprint;
 mod in_use;
 
 use std::fmt;
@@ -10,7 +11,8 @@ use std::path::Path;
 
 use ringfab_reactor::check_kind;
 
-pub(crate) use in_use::{InUse, Sharing};
+pub(crate) use fingerprint::Fingerprint;
+pub(crate) use in_use::{InUse, OtherUse, Sharing};
 
 /// A regular file or a block device, however many names it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use ringfab_block::OpenedFile;
 
-use crate::disk_identity::DiskIdentity;
-use crate::disk_identity::InUse;
+use crate::disk_identity::{DiskIdentity, Fingerprint, InUse};
+use crate::known_disks::{Content, KnownDisk};
+use crate::model::Namespace;
 use crate::worker::{self, WorkError};
 
 /// How long one look may take.
@@ -35,6 +36,7 @@ pub(crate) struct DiskHandle {
     /// None once it is being closed.
     disk_lock: Option<Arc<DiskLock>>,
     files: Vec<OpenedFile>,
+    fingerprint: Fingerprint,
 }
 
 /// What was seen of a disk that is served.
@@ -50,8 +52,13 @@ pub(crate) struct DiskFacts {
 }
 
 impl DiskHandle {
-    pub(crate) fn new(path: PathBuf, disk_lock: Arc<DiskLock>, files: Vec<OpenedFile>) -> Self {
-        Self { path, disk_lock: Some(disk_lock), files }
+    pub(crate) fn new(
+        path: PathBuf,
+        disk_lock: Arc<DiskLock>,
+        files: Vec<OpenedFile>,
+        fingerprint: Fingerprint,
+    ) -> Self {
+        Self { path, disk_lock: Some(disk_lock), files, fingerprint }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -130,6 +137,18 @@ impl DiskHandle {
             }
         }
     }
+}
+
+/// What hosts find as a namespace with this disk, if it has one that is opened.
+pub(crate) fn as_known(nqn: &str, namespace: &Namespace, disk_handle: Option<&DiskHandle>) -> KnownDisk {
+    let content = disk_handle.map(|disk_handle| Content::Disk(disk_handle.fingerprint.clone()));
+    with_content(nqn, namespace, content.unwrap_or_else(|| Content::made(namespace.backing())))
+}
+
+/// What hosts find as a namespace with this behind it.
+pub(crate) fn with_content(nqn: &str, namespace: &Namespace, content: Content) -> KnownDisk {
+    let disk = KnownDisk::new(nqn, namespace.nsid(), namespace.block_bytes(), content);
+    disk.with(Some(*namespace.nguid()), Some(namespace.uuid()))
 }
 
 impl Drop for DiskHandle {

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use ringfab_block::OpenedFile;
 
 use super::open::{OpenRequest, Refusal};
-use super::{DiskHandle, device};
+use super::{DiskHandle, device, disk_handle};
+use crate::known_disks::{KnownDisk, KnownDisks};
 use crate::model::disk_failures;
-use crate::model::{Namespace, Served, Subsystem};
+use crate::model::{Namespace, Subsystem};
+use crate::target::Target;
 
 /// How long the start waits for disks that hang, all together. What is not open then is opened later.
 const START_LIMIT: Duration = Duration::from_secs(3);
@@ -74,9 +76,10 @@ impl Opened {
 
 impl DiskHandles {
     /// Opens the disks of what is about to be served, for so many cores. What hangs or is missing is served later.
-    pub(crate) fn open_at_start(self: &Arc<Self>, served: &Served, cores: usize) -> Vec<Opened> {
+    pub(crate) fn open_at_start(self: &Arc<Self>, target: &Target, cores: usize) -> Vec<Opened> {
+        let served = target.served();
         let mut opened = vec![Opened::default(); cores];
-        let mut waiting = Vec::new();
+        let (mut waiting, mut found) = (Vec::new(), Vec::new());
         for (subsystem, namespace) in served.namespaces() {
             waiting.push((OpenRequest::of(namespace, subsystem.nqn(), cores), subsystem, namespace));
         }
@@ -84,15 +87,16 @@ impl DiskHandles {
         while !waiting.is_empty() {
             waiting.retain(|(open_request, subsystem, namespace)| {
                 let limit = if begun.elapsed() < START_LIMIT { OPEN_LIMIT } else { OPEN_LIMIT_LATE };
-                let outcome = match (open_request, namespace.backing().driver()) {
-                    (Some(open_request), _) => open_request.open_within(limit).map(Some),
-                    (None, Some(driver)) => {
-                        device::look(driver, limit).map(|_| None).map_err(Refusal::Device)
-                    }
-                    (None, None) => Ok(None),
-                };
+                let outcome = open_within(open_request.as_ref(), namespace, limit);
+                let outcome = outcome.and_then(|disk_handle| {
+                    Ok((
+                        known_as(target.known_disks(), subsystem.nqn(), namespace, disk_handle.as_ref())?,
+                        disk_handle,
+                    ))
+                });
                 match outcome {
-                    Ok(disk_handle) => {
+                    Ok((known, disk_handle)) => {
+                        found.push(known);
                         let files = disk_handle.as_ref().map_or_else(Vec::new, DiskHandle::files);
                         for (core, file) in files.into_iter().enumerate() {
                             opened[core].files.insert(namespace.index(), file);
@@ -106,7 +110,10 @@ impl DiskHandles {
                         let (subsystem, nsid, error) =
                             (subsystem.nqn(), namespace.nsid(), refusal.to_string());
                         tracing::error!(subsystem, nsid, error, "namespace not ready");
-                        namespace.set_not_ready(error);
+                        match refusal {
+                            Refusal::OtherDisk(_) => namespace.hold_back(error),
+                            _ => drop(namespace.set_not_ready(error)),
+                        }
                         for core in &mut opened {
                             core.missing.insert(namespace.index());
                         }
@@ -118,6 +125,7 @@ impl DiskHandles {
                 std::thread::sleep(RETRY);
             }
         }
+        target.known_disks().note(found);
         opened
     }
 
@@ -167,6 +175,11 @@ impl DiskHandles {
         namespace: &Arc<Namespace>,
         disk_handle: DiskHandle,
     ) {
+        let disk_lock = disk_handle.disk_lock();
+        let is_served = self.serving().values().any(|one| Arc::ptr_eq(&one.disk_lock(), &disk_lock));
+        if !is_served {
+            disk_lock.in_use.end();
+        }
         let closing = Closing {
             disk_handle,
             subsystem: Arc::clone(subsystem),
@@ -229,6 +242,31 @@ impl DiskHandles {
     fn serving(&self) -> MutexGuard<'_, BTreeMap<usize, DiskHandle>> {
         lock(&self.serving)
     }
+}
+
+/// Opens a namespace's disk, if it has one that is to be opened before the cores have it.
+fn open_within(
+    open_request: Option<&OpenRequest>,
+    namespace: &Namespace,
+    limit: Duration,
+) -> Result<Option<DiskHandle>, Refusal> {
+    match (open_request, namespace.backing().driver()) {
+        (Some(open_request), _) => open_request.open_within(limit).map(Some),
+        (None, Some(driver)) => device::look(driver, limit).map(|_| None).map_err(Refusal::Device),
+        (None, None) => Ok(None),
+    }
+}
+
+/// What hosts find as a namespace. A host that was there before the start must not take it for another disk.
+fn known_as(
+    known_disks: &KnownDisks,
+    nqn: &str,
+    namespace: &Namespace,
+    disk_handle: Option<&DiskHandle>,
+) -> Result<KnownDisk, Refusal> {
+    let now = disk_handle::as_known(nqn, namespace, disk_handle);
+    known_disks.check(&now).map_err(|other| Refusal::OtherDisk(other.to_be_confirmed()))?;
+    Ok(now)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -14,8 +14,7 @@ use ringfab_reactor::{FileOptions, inspect_file};
 use super::disk_handle::{DiskHandle, DiskLock};
 use super::holder::Holder;
 use crate::confinement;
-use crate::disk_identity::DiskIdentity;
-use crate::disk_identity::{InUse, Sharing};
+use crate::disk_identity::{DiskIdentity, Fingerprint, InUse, OtherUse, Sharing};
 use crate::model::Namespace;
 use crate::worker::{self, WorkError};
 
@@ -23,6 +22,9 @@ use crate::worker::{self, WorkError};
 /// gone, because its ring still holds it. A process that lives will hardly let go.
 const PATIENCE: Duration = Duration::from_secs(5);
 const PATIENCE_WITH_THE_LIVING: Duration = Duration::from_secs(1);
+
+/// How long one is tried again that is closed when the last commands of a namespace have ended, which was removed.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(50);
 
 /// What is to be opened.
@@ -51,6 +53,12 @@ pub(crate) enum Refusal {
     /// This process serves it.
     #[error("{path} is {name} already; write shared = true for both if that is meant", path = path.display())]
     Served { path: PathBuf, name: String },
+    /// This process serves it no longer, but commands for it run.
+    #[error(
+        "{path} is still being closed: {name} was removed, and its last commands have not ended; try again in a moment",
+        path = path.display()
+    )]
+    Closing { path: PathBuf, name: String },
     /// The system refuses, or it cannot be a disk.
     #[error("cannot open {path}: {source}", path = path.display())]
     Open { path: PathBuf, source: io::Error },
@@ -60,6 +68,9 @@ pub(crate) enum Refusal {
     /// The driver of a device refuses, or hangs.
     #[error("{0}")]
     Device(String),
+    /// Hosts would take it for another disk.
+    #[error("{0}")]
+    OtherDisk(String),
     /// It hangs.
     #[error(transparent)]
     Hangs(#[from] WorkError),
@@ -87,12 +98,15 @@ impl OpenRequest {
         worker::within("opening", &self.path, limit, move || this.open())?
     }
 
-    /// The same, patiently where it is in use.
+    /// The same, patiently where it is in use or still being closed.
     pub(crate) fn open_patiently(&self, limit: Duration) -> Result<DiskHandle, Refusal> {
         let begun = Instant::now();
         loop {
             match self.open_within(limit) {
                 Err(Refusal::Busy { holder, .. }) if holder.may_let_go(begun.elapsed()) => {
+                    std::thread::sleep(RETRY);
+                }
+                Err(Refusal::Closing { .. }) if begun.elapsed() < CLOSING_PATIENCE => {
                     std::thread::sleep(RETRY);
                 }
                 outcome => return outcome,
@@ -116,13 +130,14 @@ impl OpenRequest {
             self.check_size(info.bytes, info.offset_align)?;
             files.push(OpenedFile { file: Arc::new(file), info, read_only: self.read_only });
         }
-        Ok(DiskHandle::new(self.path.clone(), disk_lock, files))
+        let fingerprint = Fingerprint::of(&self.path, &metadata);
+        Ok(DiskHandle::new(self.path.clone(), disk_lock, files, fingerprint))
     }
 
     /// Opens it for this process to hold, and keeps others away from it.
     fn take_lock(&self, seen: DiskIdentity) -> Result<DiskLock, Refusal> {
         let in_use = InUse::take(seen, self.sharing, &self.name);
-        let in_use = in_use.map_err(|name| Refusal::Served { path: self.path.clone(), name })?;
+        let in_use = in_use.map_err(|other| self.served(other))?;
         let exclusive = self.open_exclusively(seen)?;
         let file = self.open_file(seen, false, false)?;
         if matches!(seen, DiskIdentity::File { .. }) {
@@ -140,7 +155,7 @@ impl OpenRequest {
     /// Keeps others away from a disk that is held already, in the way that this namespace needs. Returns how it was
     /// held before: as what, and by which namespace.
     pub(crate) fn take_over(&self, disk_lock: &DiskLock) -> Result<(Sharing, String), Refusal> {
-        let refused = |name| Refusal::Served { path: self.path.clone(), name };
+        let refused = |other| self.served(other);
         let before = disk_lock.in_use.change(self.sharing, &self.name).map_err(refused)?;
         let kept = match disk_lock.identity {
             DiskIdentity::File { .. } => self.lock(&disk_lock.file, disk_lock.identity),
@@ -216,6 +231,11 @@ impl OpenRequest {
             _ => return Ok(()),
         };
         Err(Refusal::Unsuitable { path: self.path.clone(), reason })
+    }
+
+    fn served(&self, OtherUse { name, ends }: OtherUse) -> Refusal {
+        let path = self.path.clone();
+        if ends { Refusal::Closing { path, name } } else { Refusal::Served { path, name } }
     }
 
     fn busy(&self, seen: DiskIdentity) -> Refusal {

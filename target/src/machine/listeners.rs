@@ -1,5 +1,6 @@
 //! Whether a listener can be bound.
 
+use std::fs;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
@@ -7,6 +8,7 @@ use ringfab_fabric::rdma::ProviderChoice;
 
 use super::process::described;
 use super::{Finding, port};
+use crate::config::ports::{PortOf, overlap};
 use crate::config::{ListenerConfig, Transport};
 
 /// Why a listener cannot be bound.
@@ -25,6 +27,29 @@ pub(super) fn finding(listener: &ListenerConfig, serving: Option<u32>) -> Option
     }
     let unbound = unbound(address, serving, verbs);
     unbound.and_then(|(message, advice)| found(message, advice))
+}
+
+/// The listeners of RDMA that need a device, because another listener has the port of the kernel's TCP.
+pub(super) fn overlaps(listeners: &[ListenerConfig]) -> Vec<Finding> {
+    let has_devices = || fs::read_dir("/sys/class/infiniband").is_ok_and(|mut all| all.next().is_some());
+    let by_device = listeners.iter().filter(|one| one.port_of() == PortOf::Either);
+    let kernels = |one: &ListenerConfig| {
+        let at = (&one.address, one.port);
+        let mut others = listeners.iter().filter(|other| other.port_of() == PortOf::Kernel);
+        others.find(|other| overlap(at, (&other.address, other.port)))
+    };
+    let found = by_device.filter_map(|one| Some((one, kernels(one)?)));
+    let finding = |(one, other): (&ListenerConfig, &ListenerConfig)| Finding {
+        what: format!("listener {} {}", one.transport.name(), one.place()),
+        message: format!(
+            "this machine has no RDMA device, and the software RNIC needs the port of listener {} {}",
+            other.transport.name(),
+            other.place()
+        ),
+        advice: "choose another port",
+    };
+    let found: Vec<Finding> = found.map(finding).collect();
+    if found.is_empty() || has_devices() { Vec::new() } else { found }
 }
 
 /// Why an address cannot be bound, and what to do. What a device does with it is unknown.
@@ -123,6 +148,25 @@ mod tests {
         let said = |table: &str| finding(&listener(table), None).expect("something").to_string();
         assert!(said("address = \"192.0.2.77\"").contains("this machine has no such address"));
         assert!(said("address = \"fe80::1%nope\"").contains("no network interface nope"));
+    }
+
+    #[test]
+    fn without_a_device_the_port_of_another_listener_is_not_free_for_rdma() {
+        let of = |tables: [&str; 2]| overlaps(&tables.map(listener));
+        let tcp = "address = \"0.0.0.0\"\ntransport = \"tcp\"";
+        let found = of(["address = \"127.0.0.1\"", tcp]);
+        let has_devices = fs::read_dir("/sys/class/infiniband").is_ok_and(|mut all| all.next().is_some());
+        assert_eq!(found.len(), usize::from(!has_devices));
+        if let Some(found) = found.first() {
+            let said = found.to_string();
+            assert!(
+                said.starts_with("listener rdma 127.0.0.1:4420: this machine has no RDMA device"),
+                "{said}"
+            );
+            assert!(said.contains("listener tcp 0.0.0.0:4420"), "{said}");
+        }
+        assert_eq!(of(["address = \"127.0.0.1\"\nport = 4421", tcp]), []);
+        assert_eq!(of(["address = \"127.0.0.1\"\nprovider = \"verbs\"", tcp]), []);
     }
 
     #[test]

@@ -5,21 +5,24 @@
 //! is not reported: these are warnings for people, and the start has the last word.
 
 mod clear_text;
+mod control;
 mod disks;
 mod folder;
 mod keyless;
+mod keys;
 mod listeners;
 mod metrics;
 mod port;
 mod process;
 mod shared_keys;
+mod state;
 
 use std::fmt;
 use std::path::Path;
 
 use ringfab_process::confine::{self, State};
 
-use crate::config::{CONTROL_SOCKET, Config, HostConfig, KeySource};
+use crate::config::{Config, HostConfig, KeySource};
 
 /// Something that will not work, or not as meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,13 +49,28 @@ pub(crate) fn findings(config: &Config, serving: Option<u32>) -> Vec<Finding> {
         let namespaces = subsystem.namespaces.iter();
         namespaces.flat_map(move |namespace| disks::findings(&subsystem.nqn, namespace, serving))
     });
-    // The service manager makes the folder of the usual socket when it starts the target.
-    let named = config.control.iter().filter(|one| one.enabled && one.socket != Path::new(CONTROL_SOCKET));
-    let control = named.filter_map(|one| folder::finding("control.socket", &one.socket));
+    let overlaps = listeners::overlaps(&config.listeners);
+    let control = config.control.iter().flat_map(control::findings);
     let metrics = config.metrics.iter().flat_map(|metrics| metrics::findings(metrics, serving));
     let keys = clear_text::findings(config).into_iter().chain(keyless::findings(config));
-    let keys = keys.chain(shared_keys::findings(config));
-    listeners.chain(control).chain(metrics).chain(keys).chain(disks).collect()
+    let keys = keys.chain(shared_keys::findings(config)).chain(exchangeable_keys(config));
+    listeners.chain(overlaps).chain(control).chain(metrics).chain(keys).chain(disks).collect()
+}
+
+/// What keeps the target from starting on this machine until somebody corrects it: trying again is of no use.
+pub(crate) fn mistake(config: &Config) -> Option<Finding> {
+    let group = || config.control.as_ref().and_then(control::unknown_group);
+    no_state(config).or_else(group)
+}
+
+/// Keys that somebody else may exchange.
+pub(crate) fn exchangeable_keys(config: &Config) -> Vec<Finding> {
+    keys::findings(config)
+}
+
+/// What is in the place of the folder of the state.
+pub(crate) fn no_state(config: &Config) -> Option<Finding> {
+    state::finding(&config.target.state_dir)
 }
 
 /// The parts of the confinement that are off, or that this kernel does not have.

@@ -228,7 +228,7 @@ fn namespaces(writer: &mut Writer<'_>, subsystems: &[SubsystemSeen]) -> fmt::Res
     writer.info("namespace", "What stands behind a namespace", infos)?;
     let values =
         |value: fn(&NamespaceSeen) -> u64| all.iter().map(move |(labels, one)| (labels.clone(), value(one)));
-    let ready = values(|one| u64::from(one.health.state != "not ready"));
+    let ready = values(|one| u64::from(one.ready));
     writer.gauge("namespace_ready", "Whether a namespace can be read and written: 1 or 0", None, ready)?;
     let reopen = values(|one| u64::from(one.health.state == "needs reopen"));
     writer.gauge(

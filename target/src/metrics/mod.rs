@@ -12,7 +12,7 @@
 //! read where the cores count. docs/metrics.md lists the metrics.
 
 pub mod families;
-mod file;
+pub(crate) mod file;
 mod page;
 mod server;
 pub mod snapshot;

@@ -77,6 +77,8 @@ pub struct NamespaceSeen {
     pub uuid: String,
     /// How it is doing.
     pub health: Health,
+    /// Whether it can be read and written.
+    pub ready: bool,
     /// Size in bytes, whole blocks only.
     pub bytes: u64,
     /// Errors of its disk.
@@ -111,6 +113,7 @@ impl NamespaceSeen {
             source: namespace.source(),
             uuid: namespace.uuid().to_string(),
             health: namespace.health(),
+            ready: namespace.is_ready(),
             bytes: namespace.blocks() << namespace.block_shift(),
             media_errors: namespace.media_errors(),
             io: namespace.io(),

@@ -281,6 +281,13 @@ impl Namespace {
         new
     }
 
+    /// Hosts would take what it has for something else. It is not ready until [`Namespace::reopened`].
+    pub(crate) fn hold_back(&self, why: String) {
+        let mut condition = self.condition();
+        self.readiness.set_not_ready();
+        condition.needs_reopen = Some(why);
+    }
+
     /// Why an administrator has to have it opened anew.
     pub fn needs_reopen(&self) -> Option<String> {
         self.condition().needs_reopen.clone()

@@ -274,6 +274,7 @@ fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result
     }
     output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)?;
     let found = machine::findings(&config, machine::server_of(&config)).into_iter();
+    let found = found.chain(machine::no_state(&config));
     for finding in found.chain(machine::unconfined(&config)).chain(machine::unseen(&config)) {
         log::say(&format!("warning: {finding}"));
     }

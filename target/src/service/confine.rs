@@ -35,7 +35,7 @@ const LOOKS_LIMIT: Duration = Duration::from_secs(5);
 const MAKE_LIMIT: Duration = Duration::from_secs(5);
 
 /// What libraries, and the names of groups, are read from. What is not there is no loss.
-const READ: [&str; 20] = [
+const READ: [&str; 21] = [
     "/proc",
     "/sys",
     "/usr",
@@ -53,6 +53,7 @@ const READ: [&str; 20] = [
     "/etc/passwd",
     "/etc/localtime",
     "/etc/hosts",
+    "/etc/machine-id",
     "/etc/host.conf",
     "/etc/resolv.conf",
     "/var/lib/sss/mc",

@@ -30,6 +30,7 @@ use crate::control::client::AskError;
 use crate::control::{self, ControlError, Manager};
 use crate::core::{self, Cores};
 use crate::identity::{Identity, IdentityError};
+use crate::machine;
 use crate::metrics::{self, MetricsError};
 use crate::target::{Target, TargetError};
 use crate::worker::{self, Hanging};
@@ -139,6 +140,9 @@ pub enum ServeError {
         /// The system's answer.
         source: io::Error,
     },
+    /// What is asked for can never be: somebody has to correct it first.
+    #[error("{0}")]
+    Mistake(String),
     /// The control socket cannot be had.
     #[error(transparent)]
     Control(#[from] ControlError),
@@ -175,7 +179,7 @@ impl ServeError {
     /// The process's exit code: 2 for what the caller has to correct first, 1 for all else.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Config(_) => 2,
+            Self::Config(_) | Self::Mistake(_) => 2,
             _ => 1,
         }
     }
@@ -191,6 +195,10 @@ pub fn serve<R: Running>(
 ) -> Result<(), ServeError> {
     let config = Config::load(&options.config)?;
     addresses::require(&config)?;
+    ready::require(options, &config)?;
+    if let Some(mistake) = machine::mistake(&config) {
+        return Err(ServeError::Mistake(mistake.to_string()));
+    }
     // Confined, it connects to nobody, not even to itself.
     if config.listeners.iter().any(|listener| listener.tls != ListenerTls::Off) {
         prepare_kernel_tls();
@@ -200,6 +208,9 @@ pub fn serve<R: Running>(
     let _log = log::start(&config.target.log, log_format, log::Parts::Named).map_err(ServeError::Log)?;
     let _files = FinishedFiles;
     confine::announce(&confinement::layers());
+    for finding in machine::exchangeable_keys(&config) {
+        tracing::warn!("{finding}");
+    }
     limits::raise_descriptors();
     let signals = Signals::catch().map_err(ServeError::Signals)?;
     let identity = Identity::load_or_create(&config.target.state_dir)?;

@@ -8,6 +8,7 @@ use ringfab_memory::SharedMemory;
 use super::Target;
 use crate::config::{NamespaceConfig, Source, SubsystemConfig};
 use crate::identity::Identity;
+use crate::known_disks::{Content, Identifiers, KnownDisk};
 use crate::model::namespace::NamespaceParameters;
 use crate::model::{Draft, Namespace, ServedError, Subsystem};
 
@@ -80,15 +81,23 @@ impl Target {
         identity: &Identity,
     ) -> Result<Arc<Namespace>, TargetError> {
         let nsid = config.nsid;
+        let backing = backing(nqn, config)?;
+        let given = (config.nguid, config.uuid);
+        let content = match given {
+            (Some(_), Some(_)) => Content::made(&backing),
+            _ => Content::look(&self.known_disks, &backing),
+        };
+        let disk = KnownDisk::new(nqn, nsid, config.block_bytes, content);
+        let Identifiers { nguid, uuid } = identity.identifiers(&disk, given, true);
         let parameters = NamespaceParameters {
             nsid,
             index: self.namespace_indexes.take(),
             block_bytes: config.block_bytes,
-            backing: backing(nqn, config)?,
+            backing,
             read_only: config.read_only,
             shared: config.shared,
-            nguid: config.nguid.unwrap_or_else(|| identity.nguid(nqn, nsid)),
-            uuid: config.uuid.unwrap_or_else(|| identity.uuid(nqn, nsid)),
+            nguid,
+            uuid,
         };
         Ok(Arc::new(Namespace::new(parameters)))
     }

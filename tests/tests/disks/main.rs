@@ -4,6 +4,7 @@ mod filesystem;
 mod hanging;
 mod loss;
 mod names;
+mod replaced;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -18,6 +18,8 @@ use crate::{BYTES, MEMORY, file, mount, open};
 
 by_both_ways! {
     a_size_that_a_program_sets_changes_nothing_but_what_the_program_skips_reads_as_zeroes
+    what_others_have_written_since_a_file_was_made_shorter_stays
+    others_may_write_while_what_a_program_skips_is_zeroed
     cp_dd_and_a_shell_write_into_a_file_and_leave_the_rest
     how_much_is_in_use_is_what_the_controller_says
     a_sparse_file_behind_the_target_has_its_holes_here_too
@@ -70,6 +72,85 @@ fn a_size_that_a_program_sets_changes_nothing_but_what_the_program_skips_reads_a
         drop(disk);
         let reader = File::open(path).expect("opened");
         assert_eq!(reader.set_len(0).expect_err("not for writing").kind(), ErrorKind::InvalidInput);
+    });
+}
+
+fn what_others_have_written_since_a_file_was_made_shorter_stays(way: &Way) {
+    with_full_disk(way, 7, |path| {
+        let anew = OpenOptions::new().write(true).truncate(true).open(path).expect("opened");
+        let mut expected = vec![7; BYTES as usize];
+        let read = |what: &str, expected: &[u8]| {
+            let mut read = vec![1; expected.len()];
+            open(path).read_exact_at(&mut read, 0).expect("read");
+            let wrong = read.iter().zip(expected).position(|(read, expected)| read != expected);
+            assert_eq!(wrong, None, "{what}");
+        };
+        // Whole blocks and parts of them, each by a program of its own.
+        let others = [(1 << 20, 4096), (1_500_007, 300), ((2 << 20) - 512, 1024), (9 << 20, 1 << 20)];
+        for (number, (at, bytes)) in (1_u8..).zip(others) {
+            let other = open(path);
+            other.write_all_at(&vec![number; bytes], at).expect("written");
+            other.sync_all().expect("on the disk");
+            expected[at as usize..at as usize + bytes].fill(number);
+        }
+        read("nothing else has changed", &expected);
+        anew.write_all_at(&[9; 10], 3 << 20).expect("written");
+        let zero =
+            |expected: &mut [u8]| expected.iter_mut().filter(|byte| **byte == 7).for_each(|byte| *byte = 0);
+        zero(&mut expected[..3 << 20]);
+        expected[3 << 20..(3 << 20) + 10].fill(9);
+        read("what it has skipped is zeroes, but for what others have written", &expected);
+        let more = open(path);
+        more.write_all_at(&[5; 700], 5 << 20).expect("written");
+        expected[5 << 20..(5 << 20) + 700].fill(5);
+        anew.set_len(BYTES).expect("its size");
+        zero(&mut expected);
+        read("the size", &expected);
+        // Made shorter once more, it loses what is there by then.
+        anew.set_len(1 << 20).expect("shorter");
+        more.write_all_at(&[6; 512], 6 << 20).expect("written");
+        anew.write_all_at(&[8; 512], 8 << 20).expect("written");
+        expected[1 << 20..8 << 20].fill(0);
+        expected[6 << 20..(6 << 20) + 512].fill(6);
+        expected[8 << 20..(8 << 20) + 512].fill(8);
+        read("shorter once more", &expected);
+    });
+}
+
+fn others_may_write_while_what_a_program_skips_is_zeroed(way: &Way) {
+    const WRITERS: u64 = 4;
+    const WRITES: u64 = 120;
+    // Each has its places, next to those of the others, often in the same block.
+    let place = |writer: u64, write: u64| (write * 131_072 + writer * 1000, 300 + (write % 7) * 100);
+    with_full_disk(way, 7, |path| {
+        let anew = OpenOptions::new().write(true).truncate(true).open(path).expect("opened");
+        std::thread::scope(|scope| {
+            for writer in 0..WRITERS {
+                scope.spawn(move || {
+                    let disk = open(path);
+                    // Some begin behind what is zeroed, and some in front of it.
+                    for write in (0..WRITES).map(|write| (write * 7 + writer * 31) % WRITES) {
+                        let (at, bytes) = place(writer, write);
+                        disk.write_all_at(&vec![writer as u8 + 1; bytes as usize], at).expect("written");
+                    }
+                });
+            }
+            for step in 1..64 {
+                anew.write_all_at(&[9; 8], step * (BYTES / 64) - 8).expect("written");
+            }
+        });
+        anew.set_len(BYTES).expect("its size");
+        let mut expected = vec![0; BYTES as usize];
+        let mut put = |at: u64, bytes: u64, byte| expected[at as usize..(at + bytes) as usize].fill(byte);
+        (1..64).for_each(|step| put(step * (BYTES / 64) - 8, 8, 9));
+        for (writer, write) in (0..WRITERS).flat_map(|writer| (0..WRITES).map(move |write| (writer, write))) {
+            let (at, bytes) = place(writer, write);
+            put(at, bytes, writer as u8 + 1);
+        }
+        let mut read = vec![7; BYTES as usize];
+        open(path).read_exact_at(&mut read, 0).expect("read");
+        let wrong = read.iter().zip(&expected).position(|(read, expected)| read != expected);
+        assert_eq!(wrong, None);
     });
 }
 

@@ -61,3 +61,23 @@ fn every_metric_is_in_the_document_with_its_labels_and_meaning() {
     }
     assert_eq!(said.len(), documented.len(), "every row is a metric");
 }
+
+#[test]
+fn a_namespace_that_refuses_all_commands_is_not_ready() {
+    let target = Seen::start();
+    let host = target.worked();
+    let value = |name: &str, nsid: u32| {
+        let text = target.get("/metrics", "text/plain");
+        let label = format!("nsid=\"{nsid}\"");
+        let is_this =
+            |line: &&str| line.starts_with(&format!("ringfab_namespace_{name}{{")) && line.contains(&label);
+        text.lines().find(is_this).and_then(|line| line.chars().last()).expect("a value")
+    };
+    assert_eq!([1, 2, 3].map(|nsid| value("ready", nsid)), ['1', '1', '0']);
+    let disk = std::fs::File::options().write(true).open(target.service.path("disk")).expect("the disk");
+    disk.set_len(4096).expect("cut off");
+    wait_until("it is noticed", || host.read_at(2, 0, &mut [0; 512]).is_err());
+    wait_until("it needs to be reopened", || value("needs_reopen", 2) == '1');
+    assert!(host.read_at(2, 0, &mut [0; 512]).is_err());
+    assert_eq!([1, 2, 3].map(|nsid| value("ready", nsid)), ['1', '0', '0']);
+}

@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringfab_tests::{NQN, PATIENCE, TestTarget, file_target, free_port, program, run_bounded, wait_until};
+use ringfab_tests::{
+    NQN, PATIENCE, Service, TestTarget, file_target, free_port, not_run, program, run_bounded, wait_until,
+};
 use serde_json::Value;
 
 use super::killed::User;
 use super::machine::Machine;
-use super::{mounted, target, url};
+use super::{attribute, mounted, target, url};
 
 #[test]
 fn who_uses_it_is_named_and_keeps_it() {
@@ -111,6 +113,36 @@ fn what_could_not_be_written_back_is_told_at_the_end() {
 }
 
 #[test]
+fn a_disk_that_the_target_has_removed_is_shown_and_what_is_lost_is_told() {
+    let Some(machine) = Machine::new("a disk that is removed") else { return };
+    let target = target();
+    let directory = machine.text("a");
+    mounted(&machine, &target, &[]);
+    assert_eq!(machine.only()["failed_commands"], 0);
+    // In the memory of this machine, as long as nobody asks whether it is on the disk.
+    fs::write(machine.path("a/file"), "precious").expect("written");
+    target.manager().remove(None, 1).expect("it is there");
+    wait_until("it is shown", || machine.only()["state"] == "disk removed");
+    assert!(machine.ok(&["list"]).contains("disk removed"), "people are told, too");
+    assert!(machine.ok(&["reset", &directory]).contains("is connected again"), "the target is there");
+    let said = machine.run(&["umount", &directory, "--json"]);
+    assert_eq!(said.code, Some(0), "{said:?}");
+    let document: Value = serde_json::from_str(&said.stdout).expect("JSON");
+    assert!(document["failed_commands"].as_u64() > Some(0), "{said:?}");
+    assert!(said.stderr.contains("failed since it was mounted, and what was written may not be"), "{said:?}");
+    let log = logs(&machine);
+    assert!(log.is_empty() || log.contains("an I/O command has failed error=Invalid Namespace"), "{log}");
+    machine.assert_clean();
+}
+
+/// The logs of mounts in the background, where there is no journal.
+fn logs(machine: &Machine) -> String {
+    let files = fs::read_dir(machine.path("run")).expect("a folder").flatten().map(|entry| entry.path());
+    let logs = files.filter(|path| path.extension().is_some_and(|extension| extension == "log"));
+    logs.map(|path| fs::read_to_string(path).expect("a log")).collect()
+}
+
+#[test]
 fn a_mount_in_another_mount_namespace_is_found() {
     let Some(machine) = Machine::new("a mount namespace") else { return };
     let target = target();
@@ -140,9 +172,9 @@ fn an_unmount_by_other_tools_ends_everything() {
 }
 
 /// A mount whose process stays in the foreground.
-fn in_foreground(machine: &Machine, url: &str) -> Child {
+fn in_foreground(machine: &Machine, url: &str, more: &[&str]) -> Child {
     let mut command = Command::new(program("ringfab"));
-    command.args(["mount", "--foreground", url, &machine.text("a")]);
+    command.args(["mount", "--foreground", url, &machine.text("a")]).args(more);
     machine.in_environment(&mut command);
     let log = fs::File::create(machine.path("log")).expect("a log");
     let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it starts");
@@ -177,7 +209,7 @@ fn a_signal_unmounts_and_who_uses_it_has_time() {
     machine.ok(&["umount", &machine.text("a")]);
     let url = url(&target, 1);
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
-        let mut child = in_foreground(&machine, &url);
+        let mut child = in_foreground(&machine, &url, &[]);
         fs::write(machine.path("a/file"), signal.as_str()).expect("written");
         // A terminal that goes away is no reason to end.
         send(&child, Signal::SIGHUP);
@@ -186,7 +218,7 @@ fn a_signal_unmounts_and_who_uses_it_has_time() {
         machine.assert_clean();
     }
     // In use: SIGINT waits for as long as it takes.
-    let mut child = in_foreground(&machine, &url);
+    let mut child = in_foreground(&machine, &url, &[]);
     let user = User::of(&machine);
     send(&child, Signal::SIGINT);
     let named = format!("process {} (sleep)", user.id());
@@ -197,7 +229,7 @@ fn a_signal_unmounts_and_who_uses_it_has_time() {
     assert_eq!(code(&mut child), Some(0), "{}", log(&machine));
     machine.assert_clean();
     // A second one detaches it. What was written by then is on the disk.
-    let mut child = in_foreground(&machine, &url);
+    let mut child = in_foreground(&machine, &url, &[]);
     assert_eq!(fs::read_to_string(machine.path("a/file")).expect("a file"), "late");
     let user = User::of(&machine);
     fs::write(machine.path("a/file"), "last").expect("written");
@@ -208,7 +240,7 @@ fn a_signal_unmounts_and_who_uses_it_has_time() {
     assert!(machine.mounts().is_empty());
     drop(user);
     wait_until("nothing is left", || machine.is_clean());
-    let mut child = in_foreground(&machine, &url);
+    let mut child = in_foreground(&machine, &url, &[]);
     assert_eq!(fs::read_to_string(machine.path("a/file")).expect("a file"), "last");
     send(&child, Signal::SIGTERM);
     assert_eq!(code(&mut child), Some(0), "{}", log(&machine));
@@ -225,7 +257,7 @@ fn a_service_manager_does_not_wait_for_a_target_that_is_away() {
     let url = format!("nvme+rdma://127.0.0.1:{port}/{NQN}");
     machine.ok(&["mount", &url, &machine.text("a"), "--mkfs", "ext4"]);
     machine.ok(&["umount", &machine.text("a")]);
-    let mut child = in_foreground(&machine, &url);
+    let mut child = in_foreground(&machine, &url, &[]);
     fs::write(machine.path("a/file"), vec![1; 1 << 20]).expect("written to the cache");
     target.kill();
     wait_until("it is noticed", || machine.only()["state"] == "reconnecting");
@@ -250,7 +282,7 @@ fn what_was_written_goes_to_the_disk_before_a_service_manager_has_its_end() {
     let target = TestTarget::with_listener("transport = \"tcp\"", slow);
     mounted(&machine, &target, &["-o", "io_timeout=60s"]);
     machine.ok(&["umount", &machine.text("a")]);
-    let mut child = in_foreground(&machine, &url(&target, 1));
+    let mut child = in_foreground(&machine, &url(&target, 1), &[]);
     fs::write(machine.path("a/file"), vec![7; 44 << 20]).expect("written to the cache");
     let mut unmount = Command::new("umount").arg(machine.path("a")).spawn().expect("umount runs");
     let directory = machine.path("a");
@@ -272,7 +304,7 @@ fn what_was_written_goes_to_the_disk_before_a_service_manager_has_its_end() {
     assert!(unmount.wait().expect("its state").success());
     assert!(log(&machine).contains("what was written goes to the disk"), "{}", log(&machine));
     machine.assert_clean();
-    let mut child = in_foreground(&machine, &url(&target, 1));
+    let mut child = in_foreground(&machine, &url(&target, 1), &[]);
     assert!(fs::read(machine.path("a/file")).expect("a file") == vec![7; 44 << 20], "all of it is there");
     send(&child, Signal::SIGTERM);
     assert_eq!(code(&mut child), Some(0), "{}", log(&machine));
@@ -280,6 +312,98 @@ fn what_was_written_goes_to_the_disk_before_a_service_manager_has_its_end() {
 }
 
 /// The process in the background has nothing of the terminal.
+/// A target that soon is given up, with a file system and a file on its disk.
+fn soon_given_up(machine: &Machine) -> (Service, (u16, String), [&'static str; 4]) {
+    let image = machine.path("disk.img");
+    fs::File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("an image");
+    let port = free_port();
+    let target = file_target(port, &image);
+    let url = format!("nvme+rdma://127.0.0.1:{port}/{NQN}");
+    machine.ok(&["mount", &url, &machine.text("a"), "--mkfs", "ext4"]);
+    fs::write(machine.path("a/file"), "before").expect("written");
+    machine.ok(&["umount", &machine.text("a")]);
+    (target, (port, url), ["--ctrl-loss-timeout", "1s", "--reconnect-delay", "50ms"])
+}
+
+#[test]
+fn what_was_given_up_says_what_to_do_and_can_be_mounted_again() {
+    let Some(machine) = Machine::new("a mount that is given up") else { return };
+    let (mut target, (port, url), soon) = soon_given_up(&machine);
+    let directory = machine.text("a");
+    machine.ok(&[&["mount", &url, &directory], &soon[..]].concat());
+    target.kill();
+    wait_until("it is given up", || machine.only()["state"] == "given up");
+    let _target = file_target(port, &machine.path("disk.img"));
+    let remedy = format!("`ringfab umount {directory}`, then mount it again");
+    let table = machine.ok(&["list"]);
+    assert!(table.contains(&format!("given up: {remedy}")), "{table}");
+    machine.fails(&["reset", &directory], &format!("was given up: {remedy}"));
+    machine.ok(&["umount", &directory]);
+    machine.assert_clean();
+    machine.ok(&["mount", &url, &directory]);
+    assert_eq!(fs::read_to_string(machine.path("a/file")).expect("a file"), "before");
+    machine.ok(&["umount", &directory]);
+    machine.assert_clean();
+}
+
+#[test]
+fn a_service_whose_target_is_given_up_ends_with_an_error_when_nobody_uses_it() {
+    let Some(machine) = Machine::new("a service that is given up") else { return };
+    let (mut target, (_, url), soon) = soon_given_up(&machine);
+    let mut child = in_foreground(&machine, &url, &soon);
+    let user = User::of(&machine);
+    target.kill();
+    let named = format!("process {} (sleep)", user.id());
+    wait_until("it is said", || log(&machine).contains(&named));
+    assert!(log(&machine).contains("it is unmounted when it is free"), "{}", log(&machine));
+    assert!(child.try_wait().expect("its state").is_none(), "nobody finds an empty directory");
+    assert_eq!(machine.only()["mounted_at"][0], machine.text("a"));
+    drop(user);
+    assert_eq!(code(&mut child), Some(1), "{}", log(&machine));
+    assert!(
+        log(&machine).contains("the target was away for too long, and was given up"),
+        "{}",
+        log(&machine)
+    );
+    machine.assert_clean();
+}
+
+#[test]
+fn a_disk_grows_with_its_namespace() {
+    let Some(machine) = Machine::new("a namespace that grows") else { return };
+    let image = machine.path("disk.img");
+    let file = fs::File::create(&image).expect("an image");
+    file.set_len(64 << 20).expect("its size");
+    let port = free_port();
+    let _target = file_target(port, &image);
+    let directory = machine.text("a");
+    let url = format!("nvme+rdma://127.0.0.1:{port}/{NQN}");
+    machine.ok(&["mount", &url, &directory, "--mkfs", "ext4"]);
+    let device = machine.only()["device"].as_str().expect("a device").to_owned();
+    let sectors = || attribute(&device, "size").parse::<u64>().expect("a number");
+    assert_eq!((sectors(), machine.only()["namespaces"][0]["bytes"].as_u64()), (131_072, Some(64 << 20)));
+    file.set_len(128 << 20).expect("it grows");
+    wait_until("the device has grown", || sectors() == 262_144);
+    assert_eq!(machine.only()["namespaces"][0]["bytes"].as_u64(), Some(128 << 20));
+    assert!(machine.ok(&["list"]).contains("128 MiB"), "people are told, too");
+    let grown = Command::new("timeout").args(["60", "resize2fs", &device]).output().expect("it runs");
+    let said = String::from_utf8_lossy(&grown.stderr).into_owned();
+    let bytes = if said.contains("Permission denied to resize") {
+        not_run("a file system that grows: root has no CAP_SYS_RESOURCE");
+        1 << 20
+    } else {
+        assert!(grown.status.success(), "{said}");
+        80 << 20
+    };
+    fs::write(machine.path("a/file"), vec![7; bytes]).expect("written");
+    machine.ok(&["umount", &directory]);
+    machine.assert_clean();
+    machine.ok(&["mount", &url, &directory, "--fsck"]);
+    assert!(fs::read(machine.path("a/file")).expect("a file") == vec![7; bytes]);
+    machine.ok(&["umount", &directory]);
+    machine.assert_clean();
+}
+
 #[test]
 fn a_terminal_that_closes_ends_nothing() {
     let Some(machine) = Machine::new("a mount without its terminal") else { return };

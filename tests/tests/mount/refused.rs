@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use ringfab_tests::{NQN, Service, TestTarget, free_port, run_bounded};
+use ringfab_tests::{NQN, Service, TestTarget, free_port, run_bounded, wait_until};
 
 use super::machine::Machine;
 use super::{mounted, target, url};
@@ -145,6 +145,42 @@ fn mkfs_overwrites_nothing_that_is_known() {
     assert!(!machine.path("a/file").exists(), "it is a new one");
     machine.ok(&["umount", &directory]);
     machine.assert_clean();
+}
+
+/// A command of a user who has no folder for what is attached.
+fn of_nobody(machine: &Machine, arguments: &[&str]) -> Command {
+    let copy = machine.path("ringfab");
+    if !copy.exists() {
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(machine.path(""), open).expect("open");
+        fs::copy(ringfab_tests::program("ringfab"), &copy).expect("a copy that everybody can run");
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).args(arguments);
+    command.env_remove("RINGFAB_RUNTIME_DIRECTORY").env_remove("XDG_RUNTIME_DIR").env_remove("RUST_LOG");
+    command
+}
+
+#[test]
+fn who_has_no_folder_is_told_that_nobody_knows_what_is_attached() {
+    let Some(machine) = Machine::new("a user without a folder") else { return };
+    let target = target();
+    std::os::unix::fs::chown(machine.path("b"), Some(65534), Some(65534)).expect("given away");
+    let (socket, log) = (machine.text("b/socket"), machine.path("log"));
+    let mut nbd = of_nobody(&machine, &["nbd", &url(&target, 1), "--socket", &socket]);
+    let nbd = nbd.stdout(Stdio::null()).stderr(fs::File::create(&log).expect("a log"));
+    let mut nbd = nbd.spawn().expect("setpriv runs");
+    wait_until("it serves", || machine.path("b/socket").exists());
+    let why = "there is no folder where this user's programs note what is attached";
+    wait_until("it says so", || fs::read_to_string(&log).is_ok_and(|log| log.contains(why)));
+    for arguments in [&["list"][..], &["list", "--json"], &["reset", "--all"]] {
+        let said = of_nobody(&machine, arguments).output().expect("setpriv runs");
+        let said = super::machine::Said::of(&said);
+        assert_eq!((said.code, said.stdout.as_str()), (Some(1), ""), "{said:?}");
+        assert!(said.stderr.contains(why), "{said:?}");
+    }
+    nbd.kill().expect("killed");
+    nbd.wait().expect("ended");
 }
 
 #[test]

@@ -58,6 +58,60 @@ fn what_the_machine_lacks_is_a_warning_and_no_mistake() {
     assert!(quiet.status.success() && quiet.stderr.is_empty() && quiet.stdout.is_empty());
 }
 
+/// What can never start ends once, and not again and again: the service manager does not repeat what ends with 2.
+#[test]
+fn what_serve_refuses_is_found_by_check_and_ends_with_2() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, state) = (folder.path().join("target.toml"), folder.path().join("state"));
+    let taken = folder.path().join("taken");
+    fs::write(&taken, "a file").expect("a file");
+    let port = ringfab_tests::free_port();
+    let listener =
+        |address: &str| format!("[[listener]]\naddress = {address:?}\nport = {port}\ntransport = \"tcp\"\n");
+    let socket = |name: &str| format!("[control]\nsocket = {:?}\n", folder.path().join(name));
+    for (state, tables, said) in [
+        (&state, listener("0.0.0.0"), format!("and 127.0.0.1 in line 4 cannot both have port {port}")),
+        (
+            &state,
+            format!("[metrics]\naddress = \"127.0.0.1:{port}\"\n"),
+            format!("metrics.address: is the listener's 127.0.0.1:{port}; choose another port"),
+        ),
+        (&state, socket("s") + "group = \"no-such-group\"\n", "control.group: there is no group".to_owned()),
+        (&state, socket(&"s".repeat(107)), "but the path of a socket has at most 107".to_owned()),
+        (&taken, socket("s"), "target.state_dir: ".to_owned() + &taken.display().to_string()),
+    ] {
+        let text = format!(
+            "[target]\nstate_dir = {state:?}\n{}{tables}[[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\n\
+             allow_any_host = true\n[[subsystem.namespace]]\nmemory = \"1MiB\"\n",
+            listener("127.0.0.1")
+        );
+        fs::write(&file, text).expect("a configuration");
+        let checked = String::from_utf8(check(&file, &[]).stderr).expect("text");
+        assert!(checked.contains(&said), "{checked:?} instead of {said}");
+        let mut serve = Command::new(program("ringfab-target"));
+        let output = serve.args(["serve", "--config"]).arg(&file).output().expect("it runs");
+        let refused = String::from_utf8(output.stderr).expect("text");
+        assert!(output.status.code() == Some(2) && refused.contains(&said), "{refused}");
+    }
+}
+
+#[test]
+fn a_control_socket_for_everybody_is_warned_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("target.toml");
+    let text = format!(
+        "[control]\nsocket = {:?}\nmode = \"0666\"\n[[listener]]\naddress = \"127.0.0.1\"\n\
+         port = 0\n[[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\nallow_any_host = true\n\
+         [[subsystem.namespace]]\nmemory = \"1MiB\"\n",
+        folder.path().join("s")
+    );
+    fs::write(&file, text).expect("a configuration");
+    let output = check(&file, &[]);
+    let said = String::from_utf8(output.stderr).expect("text");
+    let warning = "warning: control.mode: is \"0666\": every user of this machine may change what is served";
+    assert!(output.status.success() && said.contains(warning), "{said}");
+}
+
 #[test]
 fn a_misspelt_command_is_answered_with_the_one_that_is_meant() {
     for (name, wrong, meant) in [
@@ -72,6 +126,22 @@ fn a_misspelt_command_is_answered_with_the_one_that_is_meant() {
         assert_eq!(output.status.code(), Some(2));
         assert!(said.contains("similar") && said.contains(meant), "{wrong:?}: {said}");
     }
+}
+
+#[test]
+fn who_may_use_a_new_subsystem_has_to_be_said_in_one_of_two_ways() {
+    let run = |more: &[&str]| {
+        let mut command = Command::new(program("ringfab-target"));
+        let output = command.args(["subsystem", "add", "nqn.2026-11.org.ringfab:a"]).args(more).output();
+        let output = output.expect("it runs");
+        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+    };
+    let (code, said) = run(&[]);
+    assert!(code == Some(2) && said.contains("--allow-any-host") && said.contains("--host <NQN>"), "{said}");
+    let (code, said) = run(&["--allow-any-host", "--host", "nqn.h"]);
+    assert!(code == Some(2) && said.contains("cannot be used with"), "{said}");
+    let (code, said) = run(&["--host", "nqn.h", "--host", "nqn.i", "--socket", "/nonexistent/socket"]);
+    assert!(code == Some(1) && said.contains("/nonexistent/socket"), "{said}");
 }
 
 /// The same words mean the same in the file and in both programs.

@@ -2,6 +2,7 @@
 
 mod check;
 mod doctor;
+mod files;
 mod machine;
 mod top;
 mod tour;

@@ -1,7 +1,7 @@
 //! `ringfab reset`: who is meant, and that I/O goes on.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use ringfab_tests::{NQN, Service, file_target, free_port, have, not_run, wait_until};
 use serde_json::Value;
@@ -72,6 +72,55 @@ fn what_is_meant_can_be_named_in_all_ways_that_list_shows() {
     assert_eq!(all["reset"].as_array().map(Vec::len), Some(2));
     assert_eq!(all["reset"][0]["error"], Value::Null);
     assert_eq!(machine.reconnects(), [7, 1]);
+}
+
+#[test]
+fn the_address_of_a_relative_socket_with_special_characters_is_usable_everywhere() {
+    let (_target, url) = target();
+    let machine = Machine::new();
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, name) = (folder.path().canonicalize().expect("a path"), "a b&c%41.sock");
+    let ready = path.join("ready").display().to_string();
+    let serve = ["nbd", &url, "--nsid", "1", "--socket", name, "--export", "my disk", "--ready-file", &ready];
+    let mut server = ringfab(&serve);
+    server.current_dir(&path).env("RINGFAB_RUNTIME_DIRECTORY", machine.0.path());
+    let server = server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it runs");
+    let server = Ended(server);
+    wait_until("it serves", || Path::new(&ready).exists());
+    let uri = std::fs::read_to_string(&ready).expect("its address").trim().to_owned();
+    let expected = format!("nbd+unix:///my%20disk?socket={}/a%20b%26c%2541.sock", path.display());
+    assert_eq!(uri, expected);
+    assert_eq!(machine.json(&["list"])["attached"][0]["uri"], expected);
+    for (directory, named) in [("/", &*uri), ("/", &path.join(name).display().to_string())] {
+        let mut reset = ringfab(&["reset", named]);
+        let reset = output(reset.current_dir(directory).env("RINGFAB_RUNTIME_DIRECTORY", machine.0.path()));
+        assert!(
+            out(&reset).contains(&format!("{uri}: the controller was reset")),
+            "{named}: {}",
+            err(&reset)
+        );
+    }
+    let mut reset = ringfab(&["reset", name]);
+    let reset = output(reset.current_dir(&path).env("RINGFAB_RUNTIME_DIRECTORY", machine.0.path()));
+    assert!(reset.status.success(), "{}", err(&reset));
+    if have("nbdinfo") {
+        let said = output(Command::new("timeout").args(["20", "nbdinfo", "--json", &uri]).current_dir("/"));
+        assert!(out(&said).contains(r#""export-name": "my disk""#), "{} {}", out(&said), err(&said));
+    } else {
+        not_run("the address of a socket with special characters: there is no nbdinfo");
+    }
+    drop(server);
+}
+
+/// A program that ends with its test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _killed = self.0.kill();
+        let _ended = self.0.wait();
+    }
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub(super) struct Disks(Mutex<HashMap<u32, Vec<Disk>>>);
 #[derive(Debug)]
 struct Disk {
     identity: NamespaceIdentity,
+    /// The most that it had.
+    bytes: u64,
     logged: Logged,
 }
 
@@ -74,7 +76,8 @@ impl Disks {
             if let Some(before) = disks.last_mut() {
                 before.log_change(namespace.nsid, Some(&namespace.identity));
             }
-            disks.push(Disk { identity: namespace.identity, logged: Logged::Nothing });
+            let (identity, bytes) = (namespace.identity, namespace.bytes());
+            disks.push(Disk { identity, bytes, logged: Logged::Nothing });
         }
         Ok(inode(namespace.nsid, index))
     }
@@ -87,10 +90,18 @@ impl Disks {
         let identity = now.as_ref().map(|now| now.identity);
         if identity.is_some_and(|identity| identity.agrees_with(&disk.identity)) {
             disk.logged = Logged::Nothing;
+            disk.bytes = disk.bytes.max(now.as_ref().map_or(0, Namespace::bytes));
             return now;
         }
         disk.log_change(nsid, identity.as_ref());
         None
+    }
+
+    /// Whether the disk of an inode had a byte once that it does not have any more.
+    pub(super) fn had(&self, ino: INodeNo, byte: u64) -> bool {
+        let Ok(nsid) = nsid_of_inode(ino) else { return false };
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&nsid).and_then(|disks| disks.get(index_of(ino))).is_some_and(|disk| byte < disk.bytes)
     }
 }
 

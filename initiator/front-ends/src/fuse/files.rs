@@ -22,6 +22,8 @@ use crate::failures;
 pub(super) const TTL: Duration = Duration::from_secs(1);
 /// Zeroes that are written at once where the controller has no Write Zeroes.
 const ZEROES_BYTES: usize = 1 << 20;
+/// What is zeroed at once of that which a writer skips.
+const FILL_BYTES: u64 = 64 << 20;
 /// Commands that look for the next hole or data at most. Each tells of 255 ranges.
 const SEEK_COMMANDS_MAX: usize = 4096;
 /// Preferred size of I/O, as `stat` tells it.
@@ -103,9 +105,9 @@ impl Files {
     }
 
     /// The namespace of a file that is open. Without it there is nothing but errors: other numbers would tell programs
-    /// of holes, or of an end.
+    /// of holes, or of an end. Each error counts, as that of a command does: what was to be written is lost.
     pub(super) fn namespace(&self, ino: INodeNo) -> Result<Namespace, Errno> {
-        self.find(ino)?.ok_or(Errno::EIO)
+        self.find(ino)?.ok_or_else(|| errno(IoError::Status(Status::INVALID_NAMESPACE)))
     }
 
     /// The namespace of a file, if it is still there and still the same disk.
@@ -192,9 +194,7 @@ impl Files {
         match handle {
             _ if size > attributes.size => refused(Errno::EFBIG),
             Some(handle) => {
-                let namespace = self.namespace(ino)?;
-                let zero = |gap: Range<u64>| self.zero(&namespace, gap.start, gap.end - gap.start, true);
-                self.truncated.resize(handle, size, namespace.bytes(), zero)?;
+                self.resize(&self.namespace(ino)?, (ino, handle), size)?;
                 Ok(attributes)
             }
             None if size == attributes.size => Ok(attributes),
@@ -205,7 +205,7 @@ impl Files {
 
     /// Whether a handle is that of a file which its writer believes to be shorter than it is.
     pub(super) fn is_truncated(&self, handle: u64) -> bool {
-        self.truncated.contains(handle)
+        self.truncated.end(handle).is_some()
     }
 
     /// A file was closed.
@@ -213,12 +213,49 @@ impl Files {
         self.truncated.close(handle);
     }
 
-    /// Before bytes are written by an open file: zeroes what its writer has skipped because it believes the file empty.
-    fn fill(&self, namespace: &Namespace, handle: u64, offset: u64, length: u64) -> Result<(), Errno> {
-        let end = (offset + length).min(namespace.bytes());
-        self.truncated.fill(handle, offset.min(end)..end, |gap| {
-            self.zero(namespace, gap.start, gap.end - gap.start, true)
-        })
+    /// A write has ended well that nobody else could have blocks of.
+    pub(super) fn written(&self, ino: INodeNo, guard: &RangeGuard) {
+        self.truncated.renew(ino, guard.range());
+    }
+
+    /// A writer sets the size of its file. What it adds is zeroed, unless somebody has written it meanwhile.
+    fn resize(&self, namespace: &Namespace, file: (INodeNo, u64), size: u64) -> Result<(), Errno> {
+        let (ino, handle) = file;
+        match self.truncated.end(handle) {
+            Some(end) if size >= end => return self.grow(namespace, file, Some(size)),
+            None if size >= namespace.bytes() => {}
+            Some(_) | None => self.truncated.cut(ino, handle, size),
+        }
+        Ok(())
+    }
+
+    /// A writer makes its file so long, if it says so.
+    fn grow(&self, namespace: &Namespace, file: (INodeNo, u64), size: Option<u64>) -> Result<(), Errno> {
+        let Some(size) = size else { return Ok(()) };
+        self.fill(namespace, file, size)?;
+        self.truncated.extend(file.1, size);
+        Ok(())
+    }
+
+    /// Before bytes are written at `to` by an open file: zeroes what its writer has skipped because it believes that
+    /// the file ends before that. It does that in steps, so that other writers need not wait for all of it.
+    fn fill(&self, namespace: &Namespace, (ino, handle): (INodeNo, u64), to: u64) -> Result<(), Errno> {
+        let to = to.min(namespace.bytes());
+        while let Some(gap) = self.truncated.skipped(handle, to)? {
+            let step = gap.start..gap.end.min((gap.start / FILL_BYTES + 1) * FILL_BYTES);
+            let _guard = self.lock(namespace, &step);
+            for old in self.truncated.old_in(handle, &step) {
+                self.zero(namespace, &old, true)?;
+                self.truncated.renew(ino, &old);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody else has a block of a range of bytes.
+    fn lock(&self, namespace: &Namespace, range: &Range<u64>) -> RangeGuard {
+        let blocks = touched(range.start, range.end - range.start, u64::from(namespace.block_bytes));
+        self.writers.lock(namespace.nsid, blocks)
     }
 
     /// Reads up to the end of the namespace.
@@ -249,23 +286,41 @@ impl Files {
         flags: OpenFlags,
     ) -> Result<u32, Errno> {
         let namespace = self.namespace(ino)?;
-        let length = self.writable(&namespace, offset, data.len())?;
+        let length = self.writable(&namespace, ino, offset, data.len())?;
+        let range = offset..offset + length as u64;
         if let Some(handle) = handle {
-            self.fill(&namespace, handle, offset, length as u64)?;
+            self.fill(&namespace, (ino, handle), range.start)?;
         }
-        let blocks = touched(offset, length as u64, u64::from(namespace.block_bytes));
-        let _guard = self.writers.lock(namespace.nsid, blocks);
+        let _guard = self.lock(&namespace, &range);
         let data = &data[..length];
         self.disk(&namespace).write_at(namespace.nsid, offset, data, is_durable(flags)).map_err(errno)?;
+        self.truncated.renew(ino, &range);
+        if let Some(handle) = handle {
+            self.truncated.extend(handle, range.end);
+        }
         Ok(length as u32)
     }
 
-    /// How much of a write the namespace takes.
-    pub(super) fn writable(&self, namespace: &Namespace, offset: u64, length: usize) -> Result<usize, Errno> {
-        if self.is_read_only(namespace) {
+    /// How much of a write the namespace takes. To write behind its end is a program's mistake, unless it had more when
+    /// the program looked: what was to be written there is lost then. It is not written in part either, since a loop
+    /// device takes that for all. The same is true of a namespace that could be written to before.
+    pub(super) fn writable(
+        &self,
+        namespace: &Namespace,
+        ino: INodeNo,
+        offset: u64,
+        length: usize,
+    ) -> Result<usize, Errno> {
+        if self.read_only {
             return Err(Errno::EROFS);
         }
+        if namespace.read_only {
+            return Err(errno(IoError::Status(Status::NAMESPACE_WRITE_PROTECTED)));
+        }
         let rest = namespace.bytes().saturating_sub(offset);
+        if rest < length as u64 && self.disks.had(ino, offset.max(namespace.bytes())) {
+            return Err(errno(IoError::Status(Status::CAPACITY_EXCEEDED)));
+        }
         if rest == 0 && length > 0 {
             return Err(Errno::ENOSPC);
         }
@@ -287,22 +342,23 @@ impl Files {
 
     pub(super) fn allocate(
         &self,
-        (ino, handle): (INodeNo, u64),
+        file: (INodeNo, u64),
         offset: u64,
         length: u64,
         mode: i32,
     ) -> Result<(), Errno> {
-        let namespace = self.namespace(ino)?;
+        let namespace = self.namespace(file.0)?;
         if self.is_read_only(&namespace) {
             return Err(Errno::EROFS);
         }
         let end = offset.checked_add(length).ok_or(Errno::EFBIG)?;
+        let grows = mode & falloc::KEEP_SIZE == 0;
         let deallocate = match mode & !falloc::KEEP_SIZE {
             // All of a namespace is there from the start.
-            0 if end <= namespace.bytes() => return self.fill(&namespace, handle, end, 0),
+            0 if end <= namespace.bytes() => return self.grow(&namespace, file, grows.then_some(end)),
             0 => return Err(Errno::ENOSPC),
-            falloc::PUNCH_HOLE if mode & falloc::KEEP_SIZE != 0 => true,
-            falloc::ZERO_RANGE if end <= namespace.bytes() || mode & falloc::KEEP_SIZE != 0 => false,
+            falloc::PUNCH_HOLE if !grows => true,
+            falloc::ZERO_RANGE if end <= namespace.bytes() || !grows => false,
             falloc::ZERO_RANGE => return Err(Errno::ENOSPC),
             _ => return Err(Errno::EOPNOTSUPP),
         };
@@ -315,24 +371,27 @@ impl Files {
         if deallocate && namespace.write_zeroes_blocks_max == 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        self.fill(&namespace, handle, offset, end - offset)?;
-        self.zero(&namespace, offset, end - offset, deallocate)
+        let range = offset..end;
+        let guard = self.lock(&namespace, &range);
+        self.zero(&namespace, &range, deallocate)?;
+        self.truncated.renew(file.0, &range);
+        drop(guard);
+        self.grow(&namespace, file, grows.then_some(end))
     }
 
     /// Makes a range read as zeroes: whole blocks by Write Zeroes where the controller has it, everything else by
-    /// writing.
-    fn zero(&self, namespace: &Namespace, offset: u64, length: u64, deallocate: bool) -> Result<(), Errno> {
+    /// writing. The caller has its blocks locked.
+    fn zero(&self, namespace: &Namespace, range: &Range<u64>, deallocate: bool) -> Result<(), Errno> {
         let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
         let disk = self.disk(namespace);
-        let _guard = self.writers.lock(nsid, touched(offset, length, block));
-        let [head, body, tail] = cut(offset, length, block);
+        let [head, body, tail] = cut(range.start, range.end - range.start, block);
         let mut written = vec![head, tail];
         if namespace.write_zeroes_blocks_max == 0 {
             let starts = body.clone().step_by(ZEROES_BYTES);
             written.extend(starts.map(|start| start..body.end.min(start + ZEROES_BYTES as u64)));
         } else if !body.is_empty() {
             let result = disk.write_zeroes(nsid, body.start, body.end - body.start, deallocate);
-            result.map_err(errno)?;
+            result.map_err(errno_of_optional)?;
         }
         for part in written.into_iter().filter(|part| !part.is_empty()) {
             let zeroes = vec![0; (part.end - part.start) as usize];
@@ -348,7 +407,7 @@ impl Files {
         if self.is_read_only(&namespace) && (anew || flags.acc_mode() != OpenAccMode::O_RDONLY) {
             return Err(Errno::EROFS);
         }
-        let handle = self.truncated.open(anew);
+        let handle = self.truncated.open(ino, anew);
         // Writes of different blocks need not wait for each other; those of the same do so here.
         let how = FopenFlags::FOPEN_DIRECT_IO
             | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
@@ -369,7 +428,9 @@ impl Files {
         let mut lba = first / block;
         // A controller may say little at once, but not for ever: what is left then is data.
         for _ in 0..SEEK_COMMANDS_MAX {
-            for run in disk.allocation(namespace.nsid, lba, namespace.blocks - lba).map_err(errno)? {
+            for run in
+                disk.allocation(namespace.nsid, lba, namespace.blocks - lba).map_err(errno_of_optional)?
+            {
                 if run.allocated == wants_data {
                     return Ok((lba * block).max(first) as i64);
                 }
@@ -439,12 +500,16 @@ fn seek(bytes: u64, offset: i64, whence: i32) -> Result<i64, Errno> {
 
 /// What a program is told when a command fails.
 pub(super) fn errno(error: IoError) -> Errno {
-    let told = errno_of(error);
-    // What the controller does not have is asked for once, and done in another way.
-    if told != Errno::EOPNOTSUPP {
-        failures::note(error);
+    failures::note(error);
+    errno_of(error)
+}
+
+/// The same of a command that not every controller has: a program asks for it once, and does without.
+fn errno_of_optional(error: IoError) -> Errno {
+    match errno_of(error) {
+        Errno::EOPNOTSUPP => Errno::EOPNOTSUPP,
+        _ => errno(error),
     }
-    told
 }
 
 fn errno_of(error: IoError) -> Errno {

@@ -1,67 +1,91 @@
 //! One writer at a time for each block.
 //!
 //! A write that does not begin and end at block boundaries reads whole blocks, changes them and writes them. Another
-//! write of the same block in between would be lost, so writes of the same block wait for each other.
+//! write of the same block in between would be lost, so writes of the same block wait for each other. They have their
+//! turn in the order in which they come: who wants many blocks does not wait for ever for those who want few.
 
 use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The ranges that are being written.
+/// The ranges that are being written, and those that somebody waits for.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLock {
-    held: Mutex<Vec<(u32, Range<u64>)>>,
+    queue: Mutex<Queue>,
     freed: Condvar,
+}
+
+/// In the order in which they came.
+#[derive(Debug, Default)]
+struct Queue {
+    last: u64,
+    places: Vec<Place>,
+}
+
+#[derive(Debug)]
+struct Place {
+    number: u64,
+    nsid: u32,
+    range: Range<u64>,
 }
 
 /// A range that is being written; dropping it lets others in.
 pub(crate) struct RangeGuard {
     lock: Arc<RangeLock>,
-    nsid: u32,
+    number: u64,
     range: Range<u64>,
 }
 
 impl RangeLock {
-    /// Waits until no other writer has a byte of `range` of that namespace, and keeps others out. The wait is as long
-    /// as the I/O of the others.
+    /// Waits until nobody who came before has a byte of `range` of that namespace, and keeps others out. The wait is as
+    /// long as the I/O of those.
     pub(crate) fn lock(self: &Arc<Self>, nsid: u32, range: Range<u64>) -> RangeGuard {
-        let mut held = self.held();
-        while is_taken(&held, nsid, &range) {
-            held = self.freed.wait(held).unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.queue();
+        let guard = self.take(&mut queue, nsid, range.clone());
+        while queue.is_taken(nsid, &range, guard.number) {
+            queue = self.freed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
-        self.take(&mut held, nsid, range)
+        drop(queue);
+        guard
     }
 
-    /// The same without waiting: `None` when another writer has a byte of it.
+    /// The same without waiting: `None` when another writer has a byte of it, or waits for one.
     pub(crate) fn try_lock(self: &Arc<Self>, nsid: u32, range: Range<u64>) -> Option<RangeGuard> {
-        let mut held = self.held();
-        (!is_taken(&held, nsid, &range)).then(|| self.take(&mut held, nsid, range))
+        let mut queue = self.queue();
+        (!queue.is_taken(nsid, &range, u64::MAX)).then(|| self.take(&mut queue, nsid, range))
     }
 
-    fn take(self: &Arc<Self>, held: &mut Vec<(u32, Range<u64>)>, nsid: u32, range: Range<u64>) -> RangeGuard {
-        held.push((nsid, range.clone()));
-        RangeGuard { lock: Arc::clone(self), nsid, range }
+    fn take(self: &Arc<Self>, queue: &mut Queue, nsid: u32, range: Range<u64>) -> RangeGuard {
+        queue.last += 1;
+        let number = queue.last;
+        queue.places.push(Place { number, nsid, range: range.clone() });
+        RangeGuard { lock: Arc::clone(self), number, range }
     }
 
-    fn held(&self) -> MutexGuard<'_, Vec<(u32, Range<u64>)>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    /// Whether somebody who came before this number has a byte of a range, or waits for one.
+    fn is_taken(&self, nsid: u32, range: &Range<u64>, number: u64) -> bool {
+        let before = self.places.iter().take_while(|place| place.number < number);
+        before.into_iter().any(|place| place.nsid == nsid && overlap(&place.range, range))
+    }
+}
+
+impl RangeGuard {
+    /// What it keeps others out of.
+    pub(crate) fn range(&self) -> &Range<u64> {
+        &self.range
     }
 }
 
 impl Drop for RangeGuard {
     fn drop(&mut self) {
-        let mut held = self.lock.held();
-        // Ranges that are held do not overlap, so there is exactly one like this.
-        let place = held.iter().position(|(nsid, range)| *nsid == self.nsid && *range == self.range);
-        if let Some(place) = place {
-            held.swap_remove(place);
-        }
-        drop(held);
+        self.lock.queue().places.retain(|place| place.number != self.number);
         self.lock.freed.notify_all();
     }
-}
-
-fn is_taken(held: &[(u32, Range<u64>)], nsid: u32, range: &Range<u64>) -> bool {
-    held.iter().any(|(other, taken)| *other == nsid && overlap(taken, range))
 }
 
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
@@ -116,7 +140,7 @@ mod tests {
         });
         let sum: u64 = blocks.iter().map(|block| block.load(Ordering::Relaxed)).sum();
         assert_eq!(sum, 8 * 500 * 2);
-        assert!(lock.held().is_empty());
+        assert!(lock.queue().places.is_empty());
     }
 
     #[test]
@@ -135,6 +159,24 @@ mod tests {
         assert!(lock.try_lock(1, 0..512).is_some());
         drop(held);
         assert!(lock.try_lock(1, 0..513).is_some());
+    }
+
+    #[test]
+    fn who_wants_many_blocks_has_them_before_those_who_come_later() {
+        let lock = Arc::new(RangeLock::default());
+        let first = lock.lock(1, 0..512);
+        std::thread::scope(|scope| {
+            let many = scope.spawn(|| lock.lock(1, 0..1 << 30));
+            while lock.queue().places.len() < 2 {
+                std::thread::yield_now();
+            }
+            assert!(lock.try_lock(1, 4096..4608).is_none(), "somebody waits for it");
+            assert!(lock.try_lock(2, 4096..4608).is_some());
+            drop(first);
+            let many = many.join().expect("it has its turn");
+            assert_eq!(*many.range(), 0..1 << 30);
+        });
+        assert!(lock.try_lock(1, 4096..4608).is_some());
     }
 
     proptest! {

@@ -5,162 +5,255 @@
 //! writer skips is zeroed before its next write. What comes after its last byte stays as it is, as on a block device.
 //! That includes a hole at the end, unless the writer sets the size. `cp` does; `dd conv=sparse` does not, because the
 //! file is long enough.
+//!
+//! What anybody has written to the file since then is not zeroed: it is new, and a regular file would have it. So each
+//! such open file has the ranges that are old still. Whoever writes has the blocks locked until he has taken his range
+//! out of all of these. Whoever zeroes locks the blocks first, and then looks at what is old there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fuser::Errno;
+use fuser::{Errno, INodeNo};
+
+use super::disks::{file_name, nsid_of_inode};
+
+/// Ranges of one open file that are old and lie apart, at most: 16 bytes each, and some for the tree.
+const RANGES_MAX: usize = 4096;
 
 /// The open files, by their handles.
 #[derive(Debug, Default)]
 pub(super) struct Truncated {
     last: AtomicU64,
-    /// Where each one's content ends, as its writer believes.
-    ends: Mutex<HashMap<u64, Arc<Mutex<u64>>>>,
+    files: Mutex<HashMap<u64, Shorter>>,
     /// How many these are, so that writers need no lock where there are none.
     count: AtomicUsize,
 }
 
+/// An open file that its writer has made shorter.
+#[derive(Debug)]
+struct Shorter {
+    ino: INodeNo,
+    /// Where the content ends, as its writer believes.
+    end: u64,
+    /// What lies behind that and nobody has written since.
+    old: Ranges,
+    /// Whether the log has that it was refused something.
+    refused: bool,
+}
+
+/// Ranges that lie apart, each as its start and its end.
+#[derive(Debug, Default)]
+struct Ranges {
+    parts: BTreeMap<u64, u64>,
+    /// They were too many, and are not known any more.
+    lost: bool,
+}
+
 impl Truncated {
     /// A handle for one more open file. With `anew`, its writer believes that it is empty.
-    pub(super) fn open(&self, anew: bool) -> u64 {
+    pub(super) fn open(&self, ino: INodeNo, anew: bool) -> u64 {
         let handle = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         if anew {
-            self.insert(handle, 0);
+            self.cut(ino, handle, 0);
         }
         handle
     }
 
     /// It was closed.
     pub(super) fn close(&self, handle: u64) {
-        let mut ends = locked(&self.ends);
-        ends.remove(&handle);
-        self.count.store(ends.len(), Ordering::Release);
+        let mut files = self.files();
+        files.remove(&handle);
+        self.count.store(files.len(), Ordering::Release);
     }
 
-    /// Whether a handle is one of these.
-    pub(super) fn contains(&self, handle: u64) -> bool {
-        self.end_of(handle).is_some()
+    /// Where the content of a handle's file ends, if its writer believes that it is shorter than it is.
+    pub(super) fn end(&self, handle: u64) -> Option<u64> {
+        self.with(handle, |file| file.end)
     }
 
-    /// A writer sets the size of its file, of which `whole` bytes are there. What it adds is zeroed.
+    /// A writer makes its file so short.
+    pub(super) fn cut(&self, ino: INodeNo, handle: u64, size: u64) {
+        let mut files = self.files();
+        files.insert(handle, Shorter { ino, end: size, old: Ranges::from(size), refused: false });
+        self.count.store(files.len(), Ordering::Release);
+    }
+
+    /// A writer that has filled its file up to there believes that it ends there, or behind that.
+    pub(super) fn extend(&self, handle: u64, end: u64) {
+        self.with(handle, |file| file.end = file.end.max(end));
+    }
+
+    /// The next range that a writer would skip if it wrote at `to`.
     ///
     /// # Errors
-    /// Those of `zero`; what was added is still to be zeroed then.
-    pub(super) fn resize(
-        &self,
-        handle: u64,
-        size: u64,
-        whole: u64,
-        zero: impl FnOnce(Range<u64>) -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
-        match self.end_of(handle) {
-            Some(end) => {
-                let mut end = locked(&end);
-                if *end < size {
-                    zero(*end..size)?;
-                }
-                *end = size;
-            }
-            None if size < whole => self.insert(handle, size),
-            None => {}
+    /// When others have written in too many places to know what is old.
+    pub(super) fn skipped(&self, handle: u64, to: u64) -> Result<Option<Range<u64>>, Errno> {
+        self.with(handle, |file| file.skipped(to)).unwrap_or(Ok(None))
+    }
+
+    /// What is old in a range. Whoever asks has its blocks locked, so that it stays so.
+    pub(super) fn old_in(&self, handle: u64, range: &Range<u64>) -> Vec<Range<u64>> {
+        self.with(handle, |file| file.old.within(range).collect()).unwrap_or_default()
+    }
+
+    /// Somebody who has its blocks locked has written a range of a file, or zeroed it: it is not old any more.
+    pub(super) fn renew(&self, ino: INodeNo, range: &Range<u64>) {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return;
         }
-        Ok(())
-    }
-
-    /// Before a writer fills `range`: zeroes what it has skipped. Other writers of the same open file wait for that, so
-    /// that nothing they write is zeroed.
-    ///
-    /// # Errors
-    /// Those of `zero`; what was skipped is still to be zeroed then.
-    pub(super) fn fill(
-        &self,
-        handle: u64,
-        range: Range<u64>,
-        zero: impl FnOnce(Range<u64>) -> Result<(), Errno>,
-    ) -> Result<(), Errno> {
-        let Some(end) = self.end_of(handle) else { return Ok(()) };
-        let mut end = locked(&end);
-        if *end < range.start {
-            zero(*end..range.start)?;
+        for file in self.files().values_mut().filter(|file| file.ino == ino) {
+            file.old.remove(range);
         }
-        *end = range.end.max(*end);
-        Ok(())
     }
 
-    fn insert(&self, handle: u64, end: u64) {
-        let mut ends = locked(&self.ends);
-        ends.insert(handle, Arc::new(Mutex::new(end)));
-        self.count.store(ends.len(), Ordering::Release);
-    }
-
-    fn end_of(&self, handle: u64) -> Option<Arc<Mutex<u64>>> {
+    fn with<R>(&self, handle: u64, look: impl FnOnce(&mut Shorter) -> R) -> Option<R> {
         if self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
-        locked(&self.ends).get(&handle).cloned()
+        self.files().get_mut(&handle).map(look)
+    }
+
+    fn files(&self) -> MutexGuard<'_, HashMap<u64, Shorter>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shorter {
+    fn skipped(&mut self, to: u64) -> Result<Option<Range<u64>>, Errno> {
+        if to <= self.end {
+            return Ok(None);
+        }
+        if self.old.lost {
+            if !std::mem::replace(&mut self.refused, true) {
+                tracing::warn!(
+                    file = file_name(nsid_of_inode(self.ino)?),
+                    offset = to,
+                    "a write fails: its program has made the file shorter and skips a part of it, and others have \
+                     written to more than {RANGES_MAX} places of it since, so nobody knows what has to be zeroed"
+                );
+            }
+            return Err(Errno::EBUSY);
+        }
+        Ok(self.old.within(&(self.end..to)).next())
+    }
+}
+
+impl Ranges {
+    /// All from a place on.
+    fn from(start: u64) -> Self {
+        Self { parts: BTreeMap::from([(start, u64::MAX)]), lost: false }
+    }
+
+    fn within(&self, range: &Range<u64>) -> impl Iterator<Item = Range<u64>> {
+        let (start, end) = (range.start, range.end);
+        let before = self.parts.range(..start).next_back();
+        let parts = before.into_iter().chain(self.parts.range(start..end));
+        parts.map(move |(from, to)| (*from).max(start)..(*to).min(end)).filter(|part| !part.is_empty())
+    }
+
+    fn remove(&mut self, range: &Range<u64>) {
+        if range.is_empty() || self.lost {
+            return;
+        }
+        let touched = self.parts.range(..range.end).rev().take_while(|(_, end)| **end > range.start);
+        let touched: Vec<(u64, u64)> = touched.map(|(start, end)| (*start, *end)).collect();
+        for (start, end) in touched {
+            self.parts.remove(&start);
+            if start < range.start {
+                self.parts.insert(start, range.start);
+            }
+            if range.end < end {
+                self.parts.insert(range.end, end);
+            }
+        }
+        if self.parts.len() > RANGES_MAX {
+            *self = Self { parts: BTreeMap::new(), lost: true };
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    const INO: INodeNo = INodeNo(2);
+
+    /// Writes as the files do it, and says what is zeroed before.
+    fn write(files: &Truncated, handle: u64, range: Range<u64>) -> Vec<Range<u64>> {
+        let mut zeroed = Vec::new();
+        while let Some(gap) = files.skipped(handle, range.start).expect("it is known") {
+            zeroed.extend(files.old_in(handle, &gap));
+            files.renew(INO, &gap);
+        }
+        files.renew(INO, &range);
+        files.extend(handle, range.end);
+        zeroed
+    }
 
     #[test]
     fn what_a_writer_skips_is_zeroed_once_and_nothing_behind_it() {
         let files = Truncated::default();
-        let handle = files.open(true);
-        let mut zeroed = Vec::new();
-        for range in [0..10, 20..30, 5..8, 30..40, 100..101] {
-            let done = files.fill(handle, range, |gap| {
-                zeroed.push(gap);
-                Ok(())
-            });
-            assert!(done.is_ok());
-        }
+        let handle = files.open(INO, true);
+        let zeroed: Vec<Range<u64>> = [0..10, 20..30, 5..8, 30..40, 100..101]
+            .into_iter()
+            .flat_map(|range| write(&files, handle, range))
+            .collect();
         assert_eq!(zeroed, [10..20, 40..100]);
-        assert!(files.fill(handle, 200..300, |_| Err(Errno::EIO)).is_err());
-        let mut again = None;
-        assert!(
-            files
-                .fill(handle, 200..300, |gap| {
-                    again = Some(gap);
-                    Ok(())
-                })
-                .is_ok()
-        );
-        assert_eq!(again, Some(101..200), "a failure leaves it to be done");
+        let gap = Some(101..200);
+        assert_eq!(files.skipped(handle, 200).ok(), Some(gap.clone()));
+        assert_eq!(files.skipped(handle, 200).ok(), Some(gap), "a failure leaves it to be done");
         files.close(handle);
-        let never = |_| -> Result<(), Errno> { panic!("nothing is zeroed") };
-        assert!(
-            files.fill(handle, 900..901, never).is_ok()
-                && files.fill(files.open(false), 900..901, never).is_ok()
-        );
+        assert_eq!(write(&files, handle, 900..901), []);
+        assert_eq!(write(&files, files.open(INO, false), 900..901), []);
     }
 
     #[test]
-    fn who_makes_a_file_shorter_and_longer_again_gets_zeroes_there() {
+    fn what_others_have_written_since_is_not_zeroed() {
         let files = Truncated::default();
-        let handle = files.open(false);
-        let mut zeroed = Vec::new();
-        // It is as long as it says, shorter, longer than that, and shorter again.
-        for size in [1000, 300, 500, 200, 1000] {
-            let done = files.resize(handle, size, 1000, |gap| {
-                zeroed.push(gap);
-                Ok(())
-            });
-            assert!(done.is_ok());
+        let (handle, other) = (files.open(INO, true), files.open(INO, false));
+        for range in [100..200, 300..400, 150..320, 0..1] {
+            assert_eq!(write(&files, other, range), [], "who has not made it shorter skips nothing");
         }
-        assert_eq!(zeroed, [300..500, 200..1000]);
-        let other = files.open(false);
-        assert!(files.contains(handle) && !files.contains(other));
-        files.close(handle);
-        assert!(!files.contains(handle));
+        files.renew(INodeNo(3), &(0..1000));
+        assert_eq!(write(&files, handle, 500..600), [1..100, 400..500]);
+        // Made shorter once more, it is as at the beginning.
+        files.cut(INO, handle, 50);
+        assert_eq!(files.end(handle), Some(50));
+        assert_eq!(write(&files, handle, 250..260), vec![50..250; 1]);
+        assert_eq!(files.end(other), None);
+    }
+
+    #[test]
+    fn who_skips_what_nobody_knows_any_more_gets_an_error_and_can_begin_anew() {
+        let files = Truncated::default();
+        let handle = files.open(INO, true);
+        for place in 0..=RANGES_MAX as u64 {
+            assert!(files.skipped(handle, 1 << 40).is_ok(), "{place}");
+            files.renew(INO, &(place * 10 + 5..place * 10 + 6));
+        }
+        assert_eq!(files.skipped(handle, 1 << 40).err().map(Errno::code), Some(Errno::EBUSY.code()));
+        assert_eq!(write(&files, handle, 0..10), [], "who skips nothing goes on");
+        assert!(files.skipped(handle, 11).is_err());
+        files.cut(INO, handle, 0);
+        assert_eq!(write(&files, handle, 20..30), vec![0..20; 1]);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_old_is_what_nobody_has_taken(
+            taken in prop::collection::vec((0_u64..100, 0_u64..30), 0..20), start in 0_u64..100, length in 0_u64..100,
+        ) {
+            let mut ranges = Ranges::from(20);
+            for (at, bytes) in &taken {
+                ranges.remove(&(*at..at + bytes));
+            }
+            let asked = start..start + length;
+            let is_old = |byte: &u64| *byte >= 20 && !taken.iter().any(|(at, bytes)| (*at..at + bytes).contains(byte));
+            let expected: Vec<u64> = asked.clone().filter(is_old).collect();
+            prop_assert_eq!(ranges.within(&asked).flatten().collect::<Vec<_>>(), expected);
+        }
     }
 }

@@ -14,6 +14,7 @@
 //! | [`negotiation`] | the handshake |
 //! | [`connection`] | one client: its requests, what it sends and what it is sent |
 //! | [`socket_path`] | what is already at the socket's path |
+//! | [`uri`] | the address as clients take it |
 //! | [`spread`] | how connections spread over engines |
 //! | [`server`] | the server on an engine's thread |
 
@@ -27,6 +28,7 @@ mod server;
 mod settings;
 mod socket_path;
 mod spread;
+pub(crate) mod uri;
 mod wire;
 
 use std::io;
@@ -196,7 +198,7 @@ fn serve<R>(
         start_server(controller, engine, settings.clone(), common.clone(), None)?;
     }
     let address = start_server(controller, 0, settings, common, Some(args.listen.address()))?;
-    let uri = address.as_ref().map(uri).unwrap_or_default();
+    let uri = address.map(|address| uri::of(&address, args.export.as_deref())).unwrap_or_default();
     let ready = ready(controller, &uri, &exports)?;
     let first = results.recv().unwrap_or_else(|_| Err(anyhow!("the engine has ended")));
     drop(ready);
@@ -245,14 +247,6 @@ fn announce(as_json: bool, uri: &str, exports: &[Export]) {
             format!("serving {} at {uri}", names.join(", "))
         },
     );
-}
-
-/// The address as clients take it (the NBD URI specification).
-fn uri(address: &ListenAddr) -> String {
-    match address {
-        ListenAddr::Tcp(address) => format!("nbd://{}", address.to_string().replace('%', "%25")),
-        ListenAddr::Unix(path) => format!("nbd+unix:///?socket={}", path.display()),
-    }
 }
 
 impl ListenArgs {

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ringfab_base::shell_quoted;
 use ringfab_initiator::blocking::{Connection, Controller};
 use ringfab_initiator::{Namespace, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+
+use crate::failures;
 
 /// What has made an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,7 +79,7 @@ pub(crate) struct Disk {
 /// How it is at this moment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Status {
-    /// `connected`, `reconnecting` or `given up`.
+    /// [`CONNECTED`], `reconnecting`, [`GIVEN_UP`] or [`DISK_REMOVED`].
     pub(crate) state: String,
     /// Since when it reconnects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,8 +87,18 @@ pub(crate) struct Status {
     /// How often it was connected again.
     #[serde(default)]
     pub(crate) reconnects: u64,
+    /// I/O commands of a mount that have failed so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) failed_commands: Option<u64>,
     pub(crate) namespaces: Vec<Disk>,
 }
+
+/// Its state while all is well.
+const CONNECTED: &str = "connected";
+/// Its state when the controller is gone for good.
+const GIVEN_UP: &str = "given up";
+/// The state of a mount whose controller is connected, and has no such disk any more.
+const DISK_REMOVED: &str = "disk removed";
 
 /// The answer to somebody who asks for a reset.
 #[derive(Debug, Serialize, Deserialize)]
@@ -133,6 +146,17 @@ impl Facts {
         value
     }
 
+    /// What to do when its controller was given up.
+    pub(crate) fn remedy(&self) -> String {
+        match (self.kind, &self.directory) {
+            (Kind::Mount, Some(directory)) => {
+                let directory = directory.display().to_string();
+                format!("`ringfab umount {}`, then mount it again", shell_quoted(&directory))
+            }
+            _ => format!("end process {}, then start it again", self.pid),
+        }
+    }
+
     /// Whether it has this namespace.
     pub(crate) fn has(&self, nsid: u32) -> bool {
         self.namespaces.iter().any(|disk| disk.nsid == nsid)
@@ -144,19 +168,40 @@ fn is_zero(number: &u64) -> bool {
 }
 
 impl Status {
-    /// Of an attached controller.
-    pub(crate) fn of(controller: &Controller) -> Self {
+    /// Of an attached controller, and of the one disk of it that is mounted.
+    pub(crate) fn of(controller: &Controller, mounted: Option<&Namespace>) -> Self {
+        let is_there = |disk: &Namespace| {
+            let now = controller.namespace(disk.nsid);
+            now.is_some_and(|now| now.identity.agrees_with(&disk.identity))
+        };
         let (state, since) = match controller.connection() {
-            Connection::Connected => ("connected", None),
+            Connection::Connected if !mounted.is_none_or(is_there) => (DISK_REMOVED, None),
+            Connection::Connected => (CONNECTED, None),
             Connection::Lost { since } => ("reconnecting", Some(seconds(since))),
-            Connection::GivenUp => ("given up", None),
+            Connection::GivenUp => (GIVEN_UP, None),
         };
         Self {
             state: state.to_owned(),
             since_s: since,
             reconnects: controller.reconnects(),
+            failed_commands: mounted.map(|_| failures::count()),
             namespaces: disks(&controller.namespaces()),
         }
+    }
+
+    /// Whether its controller is connected.
+    pub(crate) fn is_connected(&self) -> bool {
+        [CONNECTED, DISK_REMOVED].contains(&self.state.as_str())
+    }
+
+    /// Whether its controller is gone for good.
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.state == GIVEN_UP
+    }
+
+    /// Whether the target has removed the disk.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.state == DISK_REMOVED
     }
 }
 

@@ -12,13 +12,16 @@ use nix::unistd::geteuid;
 /// In the environment: another folder.
 const VARIABLE: &str = "RINGFAB_RUNTIME_DIRECTORY";
 const NAME: &str = "ringfab-initiator";
+/// Why a user has none.
+const NONE: &str = "there is no folder where this user's programs note what is attached: there is no /run/user/UID, \
+                    XDG_RUNTIME_DIR is not set, and RINGFAB_RUNTIME_DIRECTORY names none";
 
 /// The folder of this user's entries. It is made if it is not there.
 ///
 /// # Errors
 /// When there is none, or others may change it.
 pub(crate) fn folder() -> Result<PathBuf> {
-    let folder = path().context("there is no folder for what is attached: XDG_RUNTIME_DIR is not set")?;
+    let folder = path().context(NONE)?;
     let shown = folder.display();
     match DirBuilder::new().mode(0o700).create(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
@@ -30,6 +33,14 @@ pub(crate) fn folder() -> Result<PathBuf> {
     let ours = found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0;
     ensure!(ours, "{shown} is not a folder that this user alone may change; what is attached is noted there");
     Ok(folder)
+}
+
+/// Whether this user's programs have a place to note what is attached.
+///
+/// # Errors
+/// There is none, so nobody knows what is.
+pub(crate) fn ensure_noted() -> Result<()> {
+    path().map(drop).context(NONE)
 }
 
 /// Whether there is one. Without it, nothing was ever attached.
@@ -46,5 +57,7 @@ pub(super) fn path() -> Option<PathBuf> {
     if geteuid().is_root() {
         return Some(Path::new("/run").join(NAME));
     }
-    named("XDG_RUNTIME_DIR").map(|folder| folder.join(NAME))
+    // Who has become this user without a login has the folder of the user's other logins, if any.
+    let of_logins = || Some(Path::new("/run/user").join(geteuid().to_string())).filter(|path| path.is_dir());
+    named("XDG_RUNTIME_DIR").or_else(of_logins).map(|folder| folder.join(NAME))
 }

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
+use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::Controller;
 use serde::Serialize;
 
@@ -37,7 +38,7 @@ use crate::options::ConnectArgs;
 #[cfg(test)]
 pub(crate) use facts::seconds;
 pub(crate) use facts::{Disk, Facts, Kind, ResetAnswer, Status, disks, lost};
-pub(crate) use folder::{exists, folder};
+pub(crate) use folder::{ensure_noted, exists, folder};
 pub(crate) use found::{Found, entries, failed_commands};
 
 /// How long somebody who only looks may hold a lock.
@@ -119,11 +120,12 @@ impl Entry {
         write(&mut self.file).with_context(|| format!("write {}", self.path.display()))
     }
 
-    /// Says from now on how it is, to all who ask, and has the controller reset for them.
+    /// Says from now on how it is, to all who ask, and has the controller reset for them. `mounted`: the disk, where
+    /// only one counts.
     ///
     /// # Errors
     /// When there is no socket, or no thread.
-    pub(crate) fn tell(&mut self, controller: Controller) -> Result<()> {
+    pub(crate) fn tell(&mut self, controller: Controller, mounted: Option<Namespace>) -> Result<()> {
         let path = self.path.with_extension("sock");
         // The lock says that whoever listened there is gone.
         remove(&path);
@@ -135,7 +137,7 @@ impl Entry {
                 if over.load(Ordering::Acquire) {
                     return;
                 }
-                match client.and_then(|client| answer(client, &controller)) {
+                match client.and_then(|client| answer(client, &controller, mounted.as_ref())) {
                     Ok(()) => {}
                     // Too many files are open, or so: not as fast as possible again.
                     Err(error) => {
@@ -176,13 +178,15 @@ pub(crate) fn announce(facts: &Facts, controller: &Controller) -> Option<Entry> 
         forget_dead();
         let Claim::Ours(mut entry, _) = Entry::claim(&name)? else { bail!("{name} is taken") };
         entry.write(facts)?;
-        entry.tell(controller.clone())?;
+        entry.tell(controller.clone(), None)?;
         Ok(entry)
     };
     match made() {
         Ok(entry) => Some(entry),
         Err(error) => {
-            tracing::info!("`ringfab list` will not show this: {error:#}");
+            tracing::warn!(
+                "`ringfab list` does not show this, and `ringfab reset` does not find it: {error:#}"
+            );
             None
         }
     }
@@ -263,11 +267,11 @@ fn read(file: &mut File) -> Result<Option<Facts>> {
 }
 
 /// Answers somebody who asks for something.
-fn answer(mut client: UnixStream, controller: &Controller) -> io::Result<()> {
+fn answer(mut client: UnixStream, controller: &Controller, mounted: Option<&Namespace>) -> io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     let mut asked = Vec::new();
     let read = (&client).take(ASK_BYTES_MAX).read_to_end(&mut asked);
-    let status = Status::of(controller);
+    let status = Status::of(controller, mounted);
     if read.is_err() || asked != ASK_RESET {
         return say(&mut client, &status);
     }

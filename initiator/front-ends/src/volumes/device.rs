@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use crate::fuse::holders::Mount;
 
+/// What the kernel counts sizes in.
+const SECTOR_BYTES: u64 = 512;
+
 /// Whether a device has this file.
 pub(super) fn has_file(device: &Path, file: &Path) -> bool {
     backing_file(device).is_some_and(|found| found == file)
@@ -40,6 +43,12 @@ impl Activity {
         let number = |place| text.split_whitespace().nth(place)?.parse().ok();
         Some(Self { sectors_written: number(6)?, in_flight: number(8)? })
     }
+}
+
+/// The size of a device.
+pub(super) fn bytes(device: &Path) -> Option<u64> {
+    let sectors: u64 = attribute(device, "size")?.parse().ok()?;
+    sectors.checked_mul(SECTOR_BYTES)
 }
 
 /// Whether the kernel reads and writes its file without a cache of its own.

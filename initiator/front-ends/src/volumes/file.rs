@@ -418,6 +418,16 @@ mod tests {
     }
 
     #[test]
+    fn the_manual_has_every_key() {
+        let page = include_str!("../../../../configs/man/volumes.toml.5");
+        let words: Vec<&str> =
+            page.split(|letter: char| !letter.is_alphanumeric() && letter != '_').collect();
+        let missing = |key: &&str| !words.contains(key) && !page.contains(&format!("\n.B {key}\n"));
+        let keys = NEEDED.into_iter().chain(KEYS.iter().map(|(key, _)| *key));
+        assert_eq!(keys.filter(missing).collect::<Vec<_>>(), [""; 0]);
+    }
+
+    #[test]
     fn a_mistake_in_one_volume_is_none_in_the_others() {
         let (wrong, fine) = (FIRST.replace("url", "URL"), FIRST.replace("data", "fine"));
         let (volumes, mistakes) = parse(&format!("{wrong}{fine}"), "volumes.toml").expect("volumes");
@@ -428,7 +438,10 @@ mod tests {
         let (volumes, mistakes) = parse(&format!("{FIRST}{nameless}"), "volumes.toml").expect("volumes");
         let all = Volumes { path: "volumes.toml".into(), volumes, mistakes };
         assert!(all.find("data").is_ok());
-        assert!(all.find("other").unwrap_err().to_string().starts_with("volumes.toml:6: nam: is not a"));
+        let told = all.find("dat").unwrap_err().to_string();
+        assert!(told.starts_with(
+            "volumes.toml has no volume `dat`; did you mean data?\nvolumes.toml:6: nam: is not a"
+        ));
         // With two of one name, nobody knows which is meant.
         let (volumes, mistakes) = parse(&format!("{FIRST}{FIRST}"), "volumes.toml").expect("volumes");
         let all = Volumes { path: "volumes.toml".into(), volumes, mistakes };

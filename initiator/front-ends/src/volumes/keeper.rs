@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use nix::sys::signal::Signal;
 use ringfab_initiator::blocking::Controller;
 use ringfab_initiator::{ConnectError, Namespace};
@@ -45,6 +45,8 @@ const RETRY: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(20);
 /// How long the unmount of what nobody has used yet may take.
 const UNDO: Duration = Duration::from_secs(15);
+/// Why a service ends by itself.
+const GIVEN_UP: &str = "the target was away for too long, and was given up";
 /// The largest logical block of a loop device.
 const BLOCK_BYTES_MAX: u32 = 4096;
 /// How often a service manager is told that a long step goes on, and for how long it shall wait.
@@ -71,6 +73,8 @@ struct Keeper<'a> {
     /// Whether the watch takes the signals.
     watched: Arc<AtomicBool>,
     doorbell: Arc<Doorbell>,
+    /// Whether it ends because the controller was given up.
+    given_up: Arc<AtomicBool>,
 }
 
 impl<'a> Keeper<'a> {
@@ -93,7 +97,7 @@ impl<'a> Keeper<'a> {
             }
         })?;
         std::env::set_current_dir("/").context("enter /")?;
-        Ok(Self { args, plan, report, inner, watched, doorbell })
+        Ok(Self { args, plan, report, inner, watched, doorbell, given_up: Arc::default() })
     }
 
     fn keep(self) -> Result<()> {
@@ -158,6 +162,7 @@ impl<'a> Keeper<'a> {
                     ready::extend(EXTEND);
                     self.wait(RETRY);
                 }
+                served if self.given_up.load(Ordering::Acquire) => return served.and(Err(anyhow!(GIVEN_UP))),
                 served => return served,
             }
         }
@@ -191,7 +196,7 @@ impl<'a> Keeper<'a> {
         failures::forget();
         facts.device = Some(done.device.clone());
         facts.fstype = Some(done.fstype.clone());
-        let kept = self.keep_mounted(controller, &file, entry, facts);
+        let kept = self.keep_mounted(controller, (namespace, &file), entry, facts);
         kept.inspect_err(|_| self.undo(files))
     }
 
@@ -199,12 +204,12 @@ impl<'a> Keeper<'a> {
     fn keep_mounted(
         &self,
         controller: &Controller,
-        file: &Path,
+        (namespace, file): (Namespace, &Path),
         entry: &mut Entry,
         facts: &Facts,
     ) -> Result<Ready> {
         entry.write(facts)?;
-        entry.tell(controller.clone())?;
+        entry.tell(controller.clone(), Some(namespace.clone()))?;
         if self.inner.is_interrupted() {
             return Err(Cancelled.into());
         }
@@ -213,12 +218,15 @@ impl<'a> Keeper<'a> {
         self.watched.store(true, Ordering::Release);
         let watch = Watch {
             directory: self.plan.directory.clone(),
+            namespace,
             file: file.to_owned(),
             device: device.clone(),
             controller: controller.clone(),
             inner: self.inner.clone(),
             doorbell: self.doorbell.clone(),
             watched: self.watched.clone(),
+            // A service manager mounts anew. Without one, programs get errors until somebody unmounts it.
+            given_up: self.args.foreground.then(|| self.given_up.clone()),
         };
         start_watch(watch, sender)?;
         started.recv().context("the watch has ended")??;

@@ -50,7 +50,7 @@ use crate::context::Context;
 use crate::options::Tuning;
 use crate::quantity::{Span, cores};
 
-pub use step::StepArgs;
+pub use step::{GrowArgs, StepArgs};
 pub use umount::UmountArgs;
 
 /// The options of `ringfab mount`.
@@ -161,6 +161,14 @@ pub fn umount(args: &UmountArgs, context: &Context) -> Result<()> {
 /// Which step failed.
 pub fn step(args: &StepArgs) -> Result<()> {
     step::run(args)
+}
+
+/// Has a disk take the size of its file: the part that has a process of its own.
+///
+/// # Errors
+/// Why it has not.
+pub fn grow(args: &GrowArgs) -> Result<()> {
+    step::grow_here(args)
 }
 
 /// Shows what this machine has attached.

@@ -4,13 +4,15 @@
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
-use ringfab_fuse::{LoopDevice, LoopOptions};
+use ringfab_fuse::{LoopDevice, LoopOptions, loop_device};
 use serde::{Deserialize, Serialize};
 
-use super::child::{self, Ended};
+use super::child::{self, Bond, Ended, Running};
 use super::{arguments, device};
 use crate::context::Usage;
 
@@ -68,6 +70,7 @@ struct Contents {
     several: bool,
 }
 
+const POLL: Duration = Duration::from_millis(10);
 /// The exit status of blkid for nothing, and for several things.
 const NOTHING: i32 = 2;
 const SEVERAL: i32 = 8;
@@ -76,6 +79,43 @@ const REPAIRED: i32 = 1 | 2;
 
 /// Where systemd is, mounts that need the network are ended before it.
 const SYSTEMD: &str = "/run/systemd/system";
+
+/// A disk that shall be as large as its file.
+#[derive(Args, Debug)]
+pub struct GrowArgs {
+    /// The namespace as a file
+    #[arg(long)]
+    file: PathBuf,
+    /// The loop device on it
+    #[arg(long)]
+    device: PathBuf,
+}
+
+/// Has a process of its own make a disk as large as its file: it waits for the keeper's FUSE server.
+pub(super) fn grow(file: &Path, device: &Path, limit: Duration) -> Result<()> {
+    let mut command = Command::new(std::env::current_exe().context("find this program")?);
+    command.arg("mount-grow").arg("--file").arg(file).arg("--device").arg(device);
+    let mut running = Running::start_command(command, Bond::Lifeline)?;
+    loop {
+        match running.poll()? {
+            Some(ended) if ended.status.success() => return Ok(()),
+            Some(ended) => bail!("{}", said(&ended)),
+            None if running.age() >= limit => {
+                running.kill();
+                bail!("it takes longer than {} s", limit.as_secs());
+            }
+            None => std::thread::sleep(POLL),
+        }
+    }
+}
+
+/// Does that.
+pub(super) fn grow_here(args: &GrowArgs) -> Result<()> {
+    child::end_with_parent()?;
+    // The kernel asks for the size where it has not just done so.
+    args.file.metadata().with_context(|| format!("look at {}", args.file.display()))?;
+    loop_device::take_size(&args.device).with_context(|| format!("the size of {}", args.device.display()))
+}
 
 /// Does it, and says on the standard output what has come of it.
 pub(super) fn run(args: &StepArgs) -> Result<()> {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use nix::unistd::geteuid;
 use ringfab_base::shell_quoted;
 use serde_json::{Value, json};
 
@@ -17,12 +18,15 @@ use crate::registry::{self, Disk, Facts, Found, Kind, Status};
 struct Row {
     facts: Facts,
     state: String,
+    is_given_up: bool,
     since_s: Option<u64>,
     reconnects: Option<u64>,
+    failed_commands: Option<u64>,
     namespaces: Vec<Disk>,
 }
 
 pub(super) fn run(context: &Context) -> Result<()> {
+    registry::ensure_noted()?;
     if let Err(error) = leftovers::sweep() {
         tracing::warn!("{error:#}");
     }
@@ -45,12 +49,21 @@ impl Row {
             (None, true) => "not known".to_owned(),
             (None, false) => "dead".to_owned(),
         };
-        let namespaces = status.as_ref().map(|status: &Status| status.namespaces.clone());
-        let known = namespaces.filter(|_| found.facts.kind != Kind::Mount);
-        let namespaces = known.unwrap_or_else(|| found.facts.namespaces.clone());
+        let mut namespaces = found.facts.namespaces.clone();
+        if let Some(Status { namespaces: now, .. }) = &status {
+            if found.facts.kind == Kind::Mount {
+                // It has one of them, which may have grown.
+                namespaces.retain(|disk| !now.iter().any(|now| now.nsid == disk.nsid));
+                namespaces.extend(now.iter().filter(|now| found.facts.has(now.nsid)).cloned());
+            } else {
+                namespaces.clone_from(now);
+            }
+        }
+        let is_given_up = status.as_ref().is_some_and(Status::is_given_up);
         let since_s = status.as_ref().and_then(|status| status.since_s);
+        let failed_commands = status.as_ref().and_then(|status| status.failed_commands);
         let reconnects = status.map(|status| status.reconnects);
-        Self { state, since_s, reconnects, namespaces, facts: found.facts }
+        Self { state, is_given_up, since_s, reconnects, failed_commands, namespaces, facts: found.facts }
     }
 
     fn json(&self) -> Value {
@@ -58,6 +71,7 @@ impl Row {
         value["state"] = json!(self.state);
         value["since_s"] = json!(self.since_s);
         value["reconnects"] = json!(self.reconnects);
+        value["failed_commands"] = json!(self.failed_commands);
         value["namespaces"] = json!(self.namespaces);
         value["mounted_at"] = json!(self.facts.device.as_deref().map(device::mounts).unwrap_or_default());
         value
@@ -86,9 +100,15 @@ impl Row {
         if let Some(count) = self.reconnects.filter(|count| *count > 0) {
             state = format!("{state}, {count} reconnect{}", if count == 1 { "" } else { "s" });
         }
+        if let Some(count) = self.failed_commands.filter(|count| *count > 0) {
+            state = format!("{state}, {count} command{} failed", if count == 1 { "" } else { "s" });
+        }
         if self.state == "dead" {
             let hint = self.facts.directory.as_deref().unwrap_or(Path::new("")).display().to_string();
             return format!("dead: `ringfab umount {}`", shell_quoted(&hint));
+        }
+        if self.is_given_up {
+            return format!("{state}: {}", self.facts.remedy());
         }
         if self.facts.read_only {
             state.push_str(", read only");
@@ -134,7 +154,9 @@ fn ago(since_s: u64) -> String {
 
 fn lines(rows: &[Row]) -> String {
     if rows.is_empty() {
-        return "nothing is attached; `ringfab list ADDRESS` asks a target".to_owned();
+        // What others have attached is theirs to see.
+        let by_whom = if geteuid().is_root() { "" } else { " by this user" };
+        return format!("nothing is attached{by_whom}; `ringfab list ADDRESS` asks a target");
     }
     let head = ["KIND", "NAME", "NSID", "SIZE", "DEVICE", "WHERE", "PID", "ADDRESS", "STATE"];
     // The address and the directory are what the next command takes.

@@ -7,6 +7,12 @@
 //! - SIGTERM: while the file system is in use it is tried for [`BUSY`], then what was written is flushed, and the mount
 //!   is detached. While the target is away it is tried for [`AWAY`]. An unmount that writes back goes on as long as it
 //!   takes, also one that somebody else has begun.
+//!
+//! When the controller is given up, a service does the same as after SIGINT: nobody shall find an empty directory, and
+//! write there, as long as programs use the file system. Then it ends with an error, and the service manager mounts
+//! anew. Without a service manager, it stays until somebody unmounts it.
+//!
+//! When the namespace has grown, the loop device takes its size.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -23,12 +29,14 @@ use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use nix::unistd::{pipe2, read, write};
+use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::{Connection, Controller};
 
 use super::child::{self, Ended, Running};
-use super::device;
+use super::{device, step};
 use crate::fuse::holders;
 use crate::interrupt::Interrupt;
+use crate::quantity::Bytes;
 use crate::ready;
 
 /// How long a file system may be in use after SIGTERM.
@@ -49,6 +57,15 @@ const SOON: Duration = Duration::from_secs(3);
 const LOOK_SELDOM: Duration = Duration::from_secs(1);
 /// How often to say what is waited for.
 const SAY: Duration = Duration::from_secs(10);
+/// From one attempt to unmount what was given up to the next, and how often to say so.
+const RETRY_GIVEN_UP: Duration = Duration::from_secs(5);
+const SAY_GIVEN_UP: Duration = Duration::from_secs(600);
+/// How long the loop device may take to have a new size, and from one attempt to the next. The kernel believes an old
+/// size of the file for a second.
+const GROW: Duration = Duration::from_secs(5);
+const RETRY_GROW: Duration = Duration::from_secs(1);
+/// Attempts after which it is said that it has not.
+const GROW_ATTEMPTS: u32 = 5;
 /// How long a disk that nobody has mounted any more may be written to after SIGTERM.
 const WRITE_BACK: Duration = Duration::from_secs(600);
 
@@ -81,6 +98,7 @@ impl Doorbell {
 /// What is watched over.
 pub(super) struct Watch {
     pub(super) directory: PathBuf,
+    pub(super) namespace: Namespace,
     /// The file below the loop device.
     pub(super) file: PathBuf,
     pub(super) device: PathBuf,
@@ -90,11 +108,23 @@ pub(super) struct Watch {
     pub(super) doorbell: Arc<Doorbell>,
     /// Whether the watch takes the signals.
     pub(super) watched: Arc<AtomicBool>,
+    /// Whether to end when the controller is given up; it is noted there.
+    pub(super) given_up: Option<Arc<AtomicBool>>,
+}
+
+/// A size that the disk does not have.
+#[derive(Default)]
+struct Resize {
+    bytes: u64,
+    attempts: u32,
+    last: Option<Instant>,
 }
 
 /// The end was asked for.
 struct Asked {
     by: Signal,
+    /// Whether nobody has asked, and the controller was given up.
+    given_up: bool,
     /// An unmount that has begun.
     attempt: Option<Running>,
     next: Instant,
@@ -125,6 +155,7 @@ impl Watch {
     fn watch(&self, mounts: &File) {
         let mut asked: Option<Asked> = None;
         let mut unmounted: Option<Instant> = None;
+        let mut resize = Resize::default();
         while device::has_file(&self.device, &self.file) {
             for signal in self.doorbell.take() {
                 match &mut asked {
@@ -132,13 +163,17 @@ impl Watch {
                     None => asked = Some(Asked::new(signal)),
                 }
             }
+            if asked.is_none() && self.gives_up() {
+                asked = Some(Asked { given_up: true, ..Asked::new(Signal::SIGINT) });
+            }
+            self.take_size(&mut resize);
             let wait = match &mut asked {
                 Some(asked) => {
                     if self.is_enough(asked) {
                         self.detach(asked);
                         break;
                     }
-                    Some(LOOK)
+                    Some(if asked.given_up && asked.attempt.is_none() { LOOK_SELDOM } else { LOOK })
                 }
                 // The kernel takes the file away a moment after the unmount, or when the last one that uses it ends:
                 // nobody tells when that is.
@@ -146,15 +181,71 @@ impl Watch {
                     let since = unmounted.get_or_insert_with(Instant::now).elapsed();
                     Some(if since < SOON { LOOK } else { LOOK_SELDOM })
                 }
+                // Nobody tells either when the namespace grows, or when the controller is given up.
                 None => {
                     unmounted = None;
-                    None
+                    Some(LOOK_SELDOM)
                 }
             };
             self.wait(mounts, wait);
         }
         self.watched.store(false, Ordering::Release);
         self.inner.raise(Signal::SIGTERM);
+    }
+
+    /// Whether the controller was given up, and that is a reason to end.
+    fn gives_up(&self) -> bool {
+        let Some(note) = &self.given_up else { return false };
+        if self.controller.connection() != Connection::GivenUp {
+            return false;
+        }
+        note.store(true, Ordering::Release);
+        tracing::error!(
+            "{}: the target was away for too long, and was given up: I/O fails, and what was not written yet is \
+             lost; it is unmounted when nobody uses it",
+            self.directory.display()
+        );
+        true
+    }
+
+    /// Has the loop device take the namespace's size when that has grown. A smaller size stays unnoticed by the file
+    /// system: what it writes behind the end fails.
+    fn take_size(&self, resize: &mut Resize) {
+        let namespace = self.controller.namespace(self.namespace.nsid);
+        let same = |now: &Namespace| now.identity.agrees_with(&self.namespace.identity);
+        let Some(bytes) = namespace.filter(same).map(|now| now.bytes()) else { return };
+        let Some(had) = device::bytes(&self.device) else { return };
+        if bytes == had {
+            return;
+        }
+        if resize.bytes != bytes {
+            *resize = Resize { bytes, ..Resize::default() };
+        }
+        let (directory, device) = (self.directory.display(), self.device.display());
+        let (old, new) = (Bytes(had), Bytes(bytes));
+        if bytes < had {
+            if resize.attempts == 0 {
+                tracing::error!(
+                    "{directory}: the namespace has {new} now, and the file system's disk has {old}"
+                );
+            }
+            resize.attempts = 1;
+            return;
+        }
+        let is_due = resize.last.is_none_or(|last| last.elapsed() >= RETRY_GROW);
+        if !is_due || resize.attempts > GROW_ATTEMPTS {
+            return;
+        }
+        (resize.last, resize.attempts) = (Some(Instant::now()), resize.attempts + 1);
+        let grown = step::grow(&self.file, &self.device, GROW);
+        if device::bytes(&self.device) == Some(bytes) {
+            tracing::warn!("{directory}: the namespace has grown from {old} to {new}, and so has {device}");
+        } else if resize.attempts > GROW_ATTEMPTS {
+            tracing::error!(
+                ?grown,
+                "{directory}: the namespace has grown to {new}, and {device} stays at {old}"
+            );
+        }
     }
 
     /// Waits for a signal, a mount or an unmount.
@@ -176,7 +267,7 @@ impl Watch {
         } else {
             asked.away.get_or_insert(now);
         }
-        if now >= asked.said + SAY {
+        if now >= asked.said + if asked.given_up { SAY_GIVEN_UP } else { SAY } {
             asked.said = now;
             self.say_waiting(asked, connected);
         }
@@ -196,13 +287,13 @@ impl Watch {
                 }
             };
             asked.attempt = None;
-            asked.next = now + RETRY;
+            asked.next = now + asked.retry();
             match ended {
                 Some(ended) if ended.status.success() => asked.next = now,
                 ended => self.say_busy(asked, ended.as_ref()),
             }
         } else if now >= asked.next {
-            asked.next = now + RETRY;
+            asked.next = now + asked.retry();
             let mounts = device::mounts(&self.device);
             match mounts.last().map(|mount| Running::start("umount", &[&mount.to_string_lossy()])) {
                 Some(Ok(running)) => asked.attempt = Some(running),
@@ -233,6 +324,7 @@ impl Watch {
         let why = ended.map(|ended| format!(" ({})", ended.stderr)).unwrap_or_default();
         let then = match asked.by {
             Signal::SIGTERM => format!("it is detached in {} s", BUSY.as_secs()),
+            _ if asked.given_up => "it is unmounted when it is free; SIGTERM detaches it".to_owned(),
             _ => "it stays until it is free; another ctrl-C detaches it".to_owned(),
         };
         tracing::warn!("{directory} is in use: {who}{why}; {then}");
@@ -278,6 +370,7 @@ impl Asked {
         let now = Instant::now();
         Self {
             by,
+            given_up: false,
             attempt: None,
             next: now,
             busy: None,
@@ -287,6 +380,10 @@ impl Asked {
             begun: now,
             written: None,
         }
+    }
+
+    fn retry(&self) -> Duration {
+        if self.given_up { RETRY_GIVEN_UP } else { RETRY }
     }
 }
 

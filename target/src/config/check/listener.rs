@@ -1,10 +1,12 @@
 //! The tables `[[listener]]`.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use ringfab_fabric::{ZoneError, ZonedIp};
 
-use super::{Errors, Reader, Unique, or, word};
+use super::{Errors, Reader, or, word};
+use crate::config::ports::{PortOf, overlap};
 use crate::config::{ListenerConfig, ListenerTls, Provider, Transport};
 use crate::limits::IN_CAPSULE_BYTES_MAX;
 
@@ -19,21 +21,43 @@ pub(super) fn listeners(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<Liste
     if readers.is_empty() {
         root.missing(&["listener"], "write at least one [[listener]] with an address");
     }
-    let mut addresses = Unique::new();
-    readers.into_iter().filter_map(|reader| listener(reader, &mut addresses, errors)).collect()
+    let mut known: Vec<(ListenerConfig, Range<usize>)> = Vec::new();
+    for reader in readers {
+        let span = reader.any("address").map_or_else(|| reader.span().clone(), toml::Spanned::span);
+        let key = reader.key("address");
+        let Some(listener) = listener(reader, errors) else { continue };
+        if let Some((other, first)) = known.iter().find(|(known, _)| excludes(known, &listener)) {
+            let line = errors.line(first);
+            let message = if other.address == listener.address {
+                format!("is the same as in line {line}")
+            } else {
+                format!("and {} in line {line} cannot both have port {}", other.address.ip(), listener.port)
+            };
+            errors.add(&span, key, message);
+        }
+        known.push((listener, span));
+    }
+    known.into_iter().map(|(listener, _)| listener).collect()
+}
+
+/// Whether two listeners cannot be there at the same time, on any machine.
+fn excludes(one: &ListenerConfig, other: &ListenerConfig) -> bool {
+    let may_be_apart = match (one.port_of(), other.port_of()) {
+        (PortOf::Kernel, PortOf::Kernel) => false,
+        (PortOf::Kernel, _) | (_, PortOf::Kernel) => true,
+        _ => false,
+    };
+    let [one, other] = [one, other].map(|listener| (&listener.address, listener.port));
+    overlap(one, other) && (one.0 == other.0 || !may_be_apart)
 }
 
 /// One listener that is in no file.
 pub(super) fn one_listener(reader: Reader<'_>, errors: &mut Errors<'_>) -> Option<ListenerConfig> {
-    listener(reader, &mut Unique::new(), errors)
+    listener(reader, errors)
 }
 
-fn listener(
-    reader: Reader<'_>,
-    addresses: &mut Unique<(ZonedIp, u16)>,
-    errors: &mut Errors<'_>,
-) -> Option<ListenerConfig> {
-    let address = address(&reader, addresses, errors);
+fn listener(reader: Reader<'_>, errors: &mut Errors<'_>) -> Option<ListenerConfig> {
+    let address = address(&reader, errors);
     let transports = [Transport::Rdma, Transport::Tcp].map(|one| (one.name(), one));
     let transport = word(&reader, "transport", &transports, errors).unwrap_or_default();
     let (provider, crc, mpa_revision) = match transport {
@@ -101,11 +125,7 @@ fn refuse_keys_of_rdma(reader: &Reader<'_>, errors: &mut Errors<'_>) {
     }
 }
 
-fn address(
-    reader: &Reader<'_>,
-    addresses: &mut Unique<(ZonedIp, u16)>,
-    errors: &mut Errors<'_>,
-) -> Option<(ZonedIp, u16)> {
+fn address(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<(ZonedIp, u16)> {
     let port = reader.integer("port", 0..=65535, errors);
     let Some(text) = reader.string("address", errors) else {
         reader.missing(&["address"], "write an IP address, \"0.0.0.0\" or \"[::]\" for all");
@@ -125,11 +145,7 @@ fn address(
             return None;
         }
     };
-    let port = small(or(port, PORT));
-    if port != 0 {
-        addresses.insert((address.clone(), port), &text.span, reader.key("address"), errors);
-    }
-    Some((address, port))
+    Some((address, small(or(port, PORT))))
 }
 
 fn provider(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Provider {

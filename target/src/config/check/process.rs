@@ -18,6 +18,9 @@ const STATE_DIR: &str = "/var/lib/ringfab";
 /// are would wait for ever, and all others behind it.
 const LARGE_BUFFERS_MIN: u64 = 32;
 
+/// What the kernel takes as the path of a Unix socket (`sun_path` less its NUL).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
 /// The largest pool of a core, so that a slip of the keyboard does not take the machine's memory.
 const POOL_BYTES_MAX: u64 = 16 << 30;
 
@@ -88,6 +91,14 @@ pub(super) fn control(reader: Reader<'_>, errors: &mut Errors<'_>) -> ControlCon
     let mut config = ControlConfig::default();
     config.enabled = or(reader.boolean("enabled", errors), config.enabled);
     if let Some(path) = absolute_path(&reader, "socket", errors) {
+        if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX {
+            let span = reader.any("socket").map_or_else(|| reader.span().clone(), Spanned::span);
+            let message = format!(
+                "has {} bytes, but the path of a socket has at most {SOCKET_PATH_BYTES_MAX}",
+                path.as_os_str().len()
+            );
+            errors.add(&span, reader.key("socket"), message);
+        }
         config.socket = path;
     }
     if let Some(mode) = reader.string("mode", errors) {
@@ -133,10 +144,12 @@ pub(super) fn absolute_path(
     errors: &mut Errors<'_>,
 ) -> Option<PathBuf> {
     let path = reader.string(key, errors)?;
-    if Path::new(&path.value).is_absolute() {
+    let has_nul = path.value.contains('\0');
+    if Path::new(&path.value).is_absolute() && !has_nul {
         return Some(PathBuf::from(path.value));
     }
-    let message = format!("is \"{}\", but must be an absolute path", path.value);
+    let what = if has_nul { "a path without NUL" } else { "an absolute path" };
+    let message = format!("is \"{}\", but must be {what}", path.value.escape_debug());
     errors.add(&path.span, reader.key(key), message);
     None
 }
@@ -154,7 +167,7 @@ fn cores(reader: &Reader<'_>, value: &Spanned<DeValue<'_>>, cores: &mut Vec<usiz
     }
 }
 
-fn first(count: Option<i64>, available: &[usize]) -> Result<Vec<usize>, String> {
+fn first(count: Option<i128>, available: &[usize]) -> Result<Vec<usize>, String> {
     let count = count.ok_or("must be a number of processors or a list of them")?;
     match usize::try_from(count) {
         Ok(count) if (1..=available.len()).contains(&count) => Ok(available[..count].to_vec()),

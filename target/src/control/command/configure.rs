@@ -7,12 +7,12 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::limits::LimitArguments;
 use super::{Place, examples, list, text};
-use crate::config::Config;
+use crate::config::{Config, places};
 use crate::control::client::{AskError, ask};
 use crate::control::request::Request;
 
@@ -21,11 +21,12 @@ use crate::control::request::Request;
 pub enum SubsystemCommand {
     /// Serve one more subsystem, at first without namespaces.
     #[command(after_help = examples::SUBSYSTEM_ADD)]
+    #[command(group(ArgGroup::new("access").args(["host", "allow_any_host"]).required(true)))]
     Add {
         /// Its NQN.
         nqn: String,
         /// Let every host use it.
-        #[arg(long, conflicts_with = "host", required_unless_present = "host")]
+        #[arg(long)]
         allow_any_host: bool,
         /// NQN of a host that may use it; may be given several times.
         #[arg(long, value_name = "NQN")]
@@ -267,8 +268,9 @@ pub fn config(place: &Place, arguments: &ConfigArguments, output: &mut impl Writ
     }
     let toml = toml_of(&answer).to_owned();
     // What cannot be read again must not be there at the next start.
-    Config::look_at_text(&toml, "the configuration that runs")
+    let config = Config::look_at_text(&toml, "the configuration that runs")
         .map_err(|error| AskError::Refused(error.to_string()))?;
+    refuse_named(Path::new(file), &config)?;
     let written = replace(Path::new(file), &toml);
     let old = written.map_err(|error| AskError::Refused(format!("cannot write {file}: {error}")))?;
     // Somebody may have changed something meanwhile. That must not be taken back.
@@ -302,6 +304,30 @@ fn refuse_edited(place: &Place, file: &str) -> Result<(), AskError> {
     Err(AskError::Refused(format!("{file} was changed and not reloaded: reload it, or move it away:{lines}")))
 }
 
+/// Refuses to write where something is that the configuration names: a disk may be beside its file.
+fn refuse_named(file: &Path, config: &Config) -> Result<(), AskError> {
+    let places = [("its new file", NEW), ("the copy of its old file", OLD)];
+    let conflict = places.into_iter().find_map(|(what, suffix)| {
+        places::conflict_at(places::Place::new(what, &beside(&real_path(file), suffix)), config, None)
+    });
+    conflict.map_or(Ok(()), |conflict| Err(AskError::Refused(conflict.sentence())))
+}
+
+/// What a link leads to is exchanged, and the link stays.
+fn real_path(file: &Path) -> PathBuf {
+    fs::canonicalize(file).unwrap_or_else(|_| file.to_owned())
+}
+
+fn beside(file: &Path, suffix: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// What the names of the file end in that is not whole yet, and of the one that was there.
+const NEW: &str = ".new";
+const OLD: &str = ".old";
+
 /// The configuration that runs, as a file.
 fn toml_of(answer: &Value) -> &str {
     answer["toml"].as_str().unwrap_or_default()
@@ -309,18 +335,15 @@ fn toml_of(answer: &Value) -> &str {
 
 /// Exchanges a file, which is whole at any moment, and keeps the old one, if there is one, beside it. Returns where.
 fn replace(file: &Path, content: &str) -> io::Result<Option<PathBuf>> {
-    // What is behind a link is exchanged, and the link stays.
-    let file = &fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let beside = |suffix: &str| {
-        let mut name = file.as_os_str().to_owned();
-        name.push(suffix);
-        PathBuf::from(name)
-    };
-    let (new, old) = (beside(".new"), beside(".old"));
+    let file = &real_path(file);
+    let (new, old) = (beside(file, NEW), beside(file, OLD));
     let before = match fs::metadata(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         before => Some(before?),
     };
+    if before.as_ref().is_some_and(|before| !before.is_file()) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
     // One that was left behind when somebody else was interrupted is of no use.
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -20,6 +20,7 @@ use zerocopy::IntoBytes;
 use super::answer::{answer, answer_slowly, takes_time};
 use super::helpers::Helpers;
 use super::{EngineQueues, PAYLOAD_BYTES, ServerMessage};
+use crate::failures;
 use crate::fuse::files::{Blocks, Files, errno, is_durable};
 use crate::fuse::range_lock::RangeGuard;
 
@@ -59,8 +60,8 @@ enum Task {
     None,
     /// A Read of so many bytes; not into the payload when something else still had a handle of it.
     Read { length: u32, payload: Option<SharedBuffer> },
-    /// A Write of so many bytes.
-    Write { length: u32, guard: RangeGuard },
+    /// A Write of so many bytes to a file.
+    Write { ino: INodeNo, length: u32, guard: RangeGuard },
     /// A Flush.
     Flush(SharedBuffer),
     /// A helper does what it asks for.
@@ -213,7 +214,7 @@ impl Server {
         let flags = OpenFlags(what.flags as i32);
         let asked = (what.size as usize).min(payload.len());
         let found = self.files.namespace(ino).and_then(|namespace| {
-            let length = self.files.writable(&namespace, what.offset, asked)?;
+            let length = self.files.writable(&namespace, ino, what.offset, asked)?;
             Ok((namespace, length))
         });
         let (namespace, length) = match found {
@@ -235,7 +236,7 @@ impl Server {
                 Ok(written(length).as_bytes().to_vec())
             });
         };
-        self.tasks[entry.index()] = Task::Write { length: length as u32, guard };
+        self.tasks[entry.index()] = Task::Write { ino, length: length as u32, guard };
         let operation = IoOperation::Write { lba, nlb, source: payload, offset: 0, fua: is_durable(flags) };
         self.submit(entry, &namespace, operation, submitter);
     }
@@ -295,7 +296,10 @@ impl Server {
                 let bytes = result.map(|()| read.with_bytes(0..length as usize, <[u8]>::to_vec));
                 self.finish(entry, payload, bytes);
             }
-            (Task::Write { length, guard }, Some(payload)) => {
+            (Task::Write { ino, length, guard }, Some(payload)) => {
+                if result.is_ok() {
+                    self.files.written(ino, &guard);
+                }
                 drop(guard);
                 match result {
                     Ok(()) => self.give(entry, payload, written(length).as_bytes()),
@@ -317,7 +321,7 @@ impl Server {
         match self.helpers.start(entry, Box::new(work)) {
             Ok(()) => self.tasks[entry.index()] = Task::Helper(payload),
             Err(error) => {
-                tracing::warn!(%error, "no thread for a request");
+                failures::note_reason(&format_args!("there is no thread for it: {error}"));
                 self.fail(entry, payload, Errno::EAGAIN);
             }
         }

@@ -6,10 +6,11 @@ use ringfab_initiator::{BlockRange, DiscardRanges, IoDone, IoError, IoOperation,
 
 use super::super::export::Export;
 use super::super::wire::{Command, Errno, Extent, Request, flag};
-use super::requests::WINDOW;
+use super::requests::{Failure, WINDOW};
 use super::{
     COMMANDS_MAX, Chore, Connection, Phase, Reply, SMALL_BYTES, ServerContext, Work, part_bytes_max,
 };
+use crate::failures;
 
 /// Whether a request could issue a command.
 enum Issue {
@@ -48,7 +49,7 @@ impl Connection {
         entry.in_flight -= 1;
         let command = entry.request.command;
         if let Err(error) = done.result {
-            entry.fail(error.into());
+            entry.fail(Failure::of(command, error));
         }
         match command {
             Command::Read => self.read_done(slot, u32::from(part), done.buffer.take(), context),
@@ -73,7 +74,7 @@ impl Connection {
         entry.chores += 1;
         let chore = Chore { connection: self.id, slot, namespace, work };
         if let Err(error) = context.chores.start(chore) {
-            tracing::warn!(%error, "no thread for a request");
+            failures::note_reason(&format_args!("there is no thread for it: {error}"));
             self.end_chore(slot);
             self.requests.get(slot).fail((Errno::Io, "the server has no thread for it").into());
             self.finish_if_done(slot);
@@ -87,7 +88,7 @@ impl Connection {
         match result {
             Ok(extents) if entry.request.command == Command::BlockStatus => entry.extents = extents,
             Ok(_) => {}
-            Err(error) => entry.fail(error.into()),
+            Err(error) => entry.fail(Failure::of(entry.request.command, error)),
         }
         if !matches!(self.phase, Phase::Closed) {
             self.finish_if_done(slot);

@@ -11,12 +11,14 @@ use ringfab_initiator::IoOperation;
 use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{Reactor, ReceiveOp, SocketId, Token};
 
+use super::super::export::REMOVED;
 use super::super::negotiation::Progress;
 use super::super::wire::{Command, Errno, REQUEST_BYTES, Request, flag};
 use super::requests::{edge_bytes, next_bytes};
 use super::{
     Connection, Phase, Reply, SMALL_BYTES, STAGING_BYTES, ServerContext, Work, kind, part_bytes_max,
 };
+use crate::failures;
 
 /// A part that misses so many bytes is received in place.
 const DIRECT_BYTES_MIN: u32 = 32 << 10;
@@ -233,6 +235,10 @@ impl Connection {
         let entry = self.requests.get(slot);
         if let Some(refusal) = refusal {
             entry.fail(refusal.into());
+            // Everything else is the client's mistake.
+            if refusal.1 == REMOVED {
+                failures::note_reason(&REMOVED);
+            }
         }
         let empty = request.length == 0 && request.command != Command::Flush;
         if payload_bytes > 0 {

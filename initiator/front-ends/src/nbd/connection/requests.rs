@@ -35,11 +35,13 @@ impl From<Refusal> for Failure {
     }
 }
 
-impl From<IoError> for Failure {
-    fn from(error: IoError) -> Self {
+impl Failure {
+    /// A command for a request has failed.
+    pub(crate) fn of(command: Command, error: IoError) -> Self {
         let errno = errno(error);
-        // What the controller does not have is asked for once; what is given up at the end is said then.
-        if !matches!(errno, Errno::NotSup | Errno::Shutdown) {
+        // What not every controller has is asked for once; what is given up at the end is said then.
+        let optional = matches!(command, Command::Trim | Command::WriteZeroes | Command::BlockStatus);
+        if !(optional && errno == Errno::NotSup || errno == Errno::Shutdown) {
             failures::note(error);
         }
         Self { errno, reason: Reason::Io(error) }
@@ -260,7 +262,7 @@ mod tests {
     fn the_first_failure_is_the_one_that_is_told() {
         let mut entry = Outstanding::new(request(1));
         entry.fail((Errno::NoSpc, "first").into());
-        entry.fail(IoError::TimedOut.into());
+        entry.fail(Failure::of(Command::Read, IoError::TimedOut));
         assert_eq!(entry.failure.expect("a failure").errno, Errno::NoSpc);
     }
 }
