@@ -114,7 +114,6 @@ mod tests {
             ("info,ringfabtarg_t=debug", Some("ringfab_target")),
             ("ringfab-target=debug", Some("ringfab_target")),
             ("ringfab_t=debug", Some("ringfab_tls")),
-            ("info, ringfab_fabric=debug", Some("ringfab_fabric")),
             ("ringfab_targt::queue=debug", Some("ringfab_target")),
             ("inof", Some("info")),
             ("loud", None),
