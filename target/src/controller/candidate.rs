@@ -1,9 +1,9 @@
 //! Queues whose host has yet to prove who it is.
 //!
-//! An admin queue has a controller, which counts as nobody's until then. An I/O queue has no identifier: whoever proves first who it is gets that. So a stranger, who may know all that a
-//! Connect has to say, keeps nobody out. It is a candidate if it comes from where the controller's host is. There may
-//! be one for each identifier, and it counts as one of that host's connections. All others count among those without a
-//! Connect.
+//! An admin queue has a controller, which counts as nobody's until then. An I/O queue has no identifier: whoever proves
+//! first who it is gets that. So a stranger, who may know all that a Connect has to say, keeps nobody out. It is a
+//! candidate if it comes from where the controller's host is. There may be one for each identifier, and it counts as
+//! one of that host's connections. All others count among those without a Connect.
 
 use std::net::IpAddr;
 use std::sync::Arc;

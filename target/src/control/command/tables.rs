@@ -75,7 +75,7 @@ pub(super) fn hosts(status: &Value) -> Table {
     table
 }
 
-/// What a host has shown of itself, and whether others can read what it sends. A host that has yet to authenticate could
+/// What a host has shown of itself, and whether others can read what it sends. One that has yet to authenticate could
 /// be anybody.
 fn security(controller: &Value) -> String {
     let authentication = &controller["authentication"];
