@@ -360,11 +360,7 @@ fn a_service_whose_target_is_given_up_ends_with_an_error_when_nobody_uses_it() {
     assert_eq!(machine.only()["mounted_at"][0], machine.text("a"));
     drop(user);
     assert_eq!(code(&mut child), Some(1), "{}", log(&machine));
-    assert!(
-        log(&machine).contains("the target was away for too long, and was given up"),
-        "{}",
-        log(&machine)
-    );
+    assert!(log(&machine).contains("the controller was given up: I/O fails"), "{}", log(&machine));
     machine.assert_clean();
 }
 
