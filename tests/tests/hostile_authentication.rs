@@ -194,6 +194,77 @@ fn who_has_not_proved_who_it_is_has_no_queue_of_the_hosts_controller() {
     guarded.is_well();
 }
 
+/// A host needs five commands to authenticate. One that sends others is told so for a while, and no longer.
+#[test]
+fn who_sends_commands_without_authenticating_is_disconnected() {
+    let guarded = Guarded::start("");
+    for identify in [SubmissionEntry::identify(0, 1, 0, 0, 0), status()] {
+        let mut wire = guarded.wire();
+        let mut refused = 0;
+        while let Ok(answer) = wire.status_of(identify) {
+            assert_eq!(answer, Status::AUTHENTICATION_REQUIRED.with_dnr());
+            refused += 1;
+            assert!(refused < 64, "as many as it likes");
+        }
+        // With the Connect.
+        assert_eq!(refused, 63);
+        assert!(wire.ends());
+    }
+    // A wrong message counts, too.
+    let mut wire = guarded.wire();
+    let mut refused = 0;
+    while wire.status_of(AuthenticationCommand::receive(0, 0)).is_ok() {
+        refused += 1;
+    }
+    assert_eq!(refused, 63);
+    guarded.is_well();
+}
+
+/// Who says the name of a host, and has not proved to be that host, is in no number that is the host's.
+#[test]
+fn who_has_yet_to_authenticate_counts_as_nobody() {
+    let guarded = Guarded::start("");
+    let target = &guarded.target.target;
+    let counts = || {
+        let status = guarded.target.manager().view().status().expect("the cores answer");
+        let (listener, subsystem) = (&status.listeners[0], &status.subsystems[0]);
+        assert_eq!(
+            (listener.controllers, listener.authenticating),
+            (subsystem.controllers, subsystem.authenticating)
+        );
+        assert_eq!(status.namespaces[0].controllers, subsystem.controllers);
+        (subsystem.controllers, subsystem.authenticating)
+    };
+    let state = || {
+        let status = guarded.target.manager().view().status().expect("the cores answer");
+        status.controllers.first().map(|one| (one.host.clone(), one.state))
+    };
+    let queues = || {
+        let of_host = |one: &ringfab_target::model::host_account::HostUsage| one.nqn.as_deref() == Some(HOST);
+        target.served().subsystems()[0]
+            .subsystem()
+            .hosts()
+            .iter()
+            .find(|one| of_host(one))
+            .map(|one| one.queues)
+    };
+    let mut wire = guarded.wire();
+    assert_eq!(counts(), (0, 1));
+    assert_eq!(state(), Some((HOST.to_owned(), "authenticating")));
+    assert_eq!(queues(), None, "the host has never been here");
+    wire.authenticate(&guarded.credentials(Hash::Sha256, Group::Ffdhe2048)).expect("it has the key");
+    assert_eq!(counts(), (1, 0));
+    assert_eq!(state(), Some((HOST.to_owned(), "connected")));
+    assert_eq!(queues(), Some(1));
+    let stranger = guarded.wire();
+    assert_eq!((counts(), queues()), ((1, 1), Some(1)));
+    drop(wire);
+    wait_until("the host has left", || (counts(), queues()) == ((0, 1), Some(0)));
+    drop(stranger);
+    wait_until("the stranger has left", || (counts(), queues()) == ((0, 0), Some(0)));
+    guarded.is_well();
+}
+
 /// Two connections of the host itself, which has lost sight of one: who proves first who it is has the queue.
 #[test]
 fn of_two_connections_for_a_queue_the_first_that_authenticates_has_it() {

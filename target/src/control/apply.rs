@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use ringfab_block::Backing;
-use ringfab_process::log::{self, NEVER_FOLDED};
+use ringfab_process::log::NEVER_FOLDED;
 
 use super::change::{OpenedDisks, apply};
 use super::configured::Configured;
@@ -64,11 +64,7 @@ impl Applier {
     /// Makes what runs into `next`, to which `changes` lead.
     pub(super) fn apply(&mut self, changes: &[Change], next: Config) -> Result<(), String> {
         self.check(changes)?;
-        let filter = next.target.log.clone();
         self.change(next, |this, draft| this.edit_draft(draft, changes))?;
-        if changes.iter().any(|change| matches!(change, Change::Process { key, .. } if key == "target.log")) {
-            log::set_filter(&filter).map_err(|error| format!("the log stays as it is: {error}"))?;
-        }
         for change in changes.iter().take(LOGGED_MAX) {
             tracing::info!(name: NEVER_FOLDED, %change, "configuration changed");
         }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfab_block::Backing;
-use ringfab_process::log::{self, NEVER_FOLDED};
+use ringfab_process::log::{self, FilterError, NEVER_FOLDED};
 use serde_json::{Map, Value};
 
 use super::apply::{Applier, REQUEST_LIMIT, answers};
@@ -313,16 +313,24 @@ impl Manager {
         })
     }
 
-    /// Logs other events from now on.
+    /// Logs other events from now on, until the configuration file is read again. What is different is what is
+    /// configured, or else what was logged until now: `RUST_LOG` may have said something else.
     ///
     /// # Errors
     /// When that is no filter.
     pub fn set_log(&mut self, filter: &str) -> Result<Vec<Change>, String> {
-        self.edit(|next| {
-            log::check_filter(filter).map_err(|error| error.to_string())?;
+        log::check_filter(filter).map_err(|error| error.to_string())?;
+        let before = log::in_force();
+        let mut changes = self.edit(|next| {
             filter.clone_into(&mut next.target.log);
             Ok(())
-        })
+        })?;
+        tell_filter(|| log::set_filter(filter))?;
+        if let Some(before) = before.filter(|before| changes.is_empty() && before.filter != filter) {
+            let old = format!("{:?} ({})", before.filter, before.from.name());
+            changes.push(Change::Process { key: "target.log".to_owned(), old, new: format!("{filter:?}") });
+        }
+        Ok(changes)
     }
 
     /// What is configured now.
@@ -340,6 +348,7 @@ impl Manager {
         let filed = Config::load_again(file).map_err(|error| error.to_string())?;
         let changes = difference(&configured.running, &filed);
         self.applier.apply(&changes, filed.clone())?;
+        tell_filter(|| log::configure(&filed.target.log))?;
         let configured = self.configured();
         self.applier.view.set_configured(Configured { filed, ..(*configured).clone() });
         Ok(changes)
@@ -575,6 +584,17 @@ pub(super) fn fragment<T>(
 ) -> Result<T, String> {
     let text = toml::to_string(table).map_err(|error| format!("not {what}: {error}"))?;
     parse(&text).map_err(|errors| explain(&errors))
+}
+
+/// Exchanges the filter of the log, which says so if it is another one.
+fn tell_filter(exchange: impl FnOnce() -> Result<(), FilterError>) -> Result<(), String> {
+    let before = log::in_force();
+    exchange().map_err(|error| format!("the log stays as it is: {error}"))?;
+    if let Some(now) = log::in_force().filter(|now| Some(now) != before.as_ref()) {
+        let (filter, from) = (now.filter, now.from.name());
+        tracing::info!(name: NEVER_FOLDED, filter, from, "the log has another filter");
+    }
+    Ok(())
 }
 
 /// The identifier after the largest one that is in use, as in a configuration, or else the smallest that is free.

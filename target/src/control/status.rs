@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use ringfab_process::confine::Layer;
-use ringfab_process::limits;
+use ringfab_process::{limits, log};
 use ringfab_reactor::{Time, clock};
 use serde::Serialize;
 
@@ -111,6 +111,8 @@ pub struct ListenerState {
     pub tls: &'static str,
     /// Controllers whose hosts came there.
     pub controllers: usize,
+    /// The same of hosts that have yet to prove who they are.
+    pub authenticating: usize,
 }
 
 /// A subsystem.
@@ -134,6 +136,8 @@ pub struct SubsystemState {
     pub namespaces: usize,
     /// Its controllers.
     pub controllers: usize,
+    /// Controllers whose hosts have yet to prove who they are.
+    pub authenticating: usize,
 }
 
 /// A connected queue.
@@ -173,6 +177,8 @@ pub struct LastError {
 pub struct ControllerState {
     /// Its identifier.
     pub id: u16,
+    /// `connected`; or `authenticating`: the host has yet to prove who it is, and could be anybody.
+    pub state: &'static str,
     /// NQN of its subsystem.
     pub subsystem: String,
     /// NQN of its host.
@@ -246,6 +252,17 @@ pub struct ConfigurationState {
     pub generation: u64,
     /// What was changed by command and is not in the file.
     pub unsaved: Vec<ChangeLine>,
+    /// What is logged, if there is a log.
+    pub log: Option<LogState>,
+}
+
+/// What is logged.
+#[derive(Clone, Debug, Serialize)]
+pub struct LogState {
+    /// The filter that is in force.
+    pub filter: String,
+    /// Where it comes from: the `configuration`, the environment (`RUST_LOG`) or a `request`.
+    pub from: &'static str,
 }
 
 /// What a target is doing.
@@ -322,6 +339,7 @@ impl View {
             applied_at: since_1970.as_secs(),
             generation: self.target.served().generation(),
             unsaved: configured.unsaved().iter().map(Change::line).collect(),
+            log: log::in_force().map(|now| LogState { filter: now.filter, from: now.from.name() }),
         }
     }
 
@@ -350,7 +368,10 @@ impl View {
     /// When a core does not answer.
     pub fn status(&self) -> Result<Status, String> {
         let cores = self.cores.usage()?;
-        let connected = self.target.controllers();
+        let controllers = self.target.controllers();
+        let (authenticating, connected) =
+            controllers.iter().cloned().partition::<Vec<_>, _>(|one| one.state().awaits_proof);
+        let of = [&connected[..], &authenticating[..]];
         let served = self.target.served();
         let rates = self.samples.rates();
         Ok(Status {
@@ -360,31 +381,37 @@ impl View {
             confinement: confinement::layers(),
             open_files: limits::open_descriptors(),
             cores,
-            listeners: served.listeners().iter().map(|one| listener(one, &connected)).collect(),
-            subsystems: served.subsystems().iter().map(|one| subsystem(one, &connected)).collect(),
+            listeners: served.listeners().iter().map(|one| listener(one, of)).collect(),
+            subsystems: served.subsystems().iter().map(|one| subsystem(one, of)).collect(),
             hosts: served.limited_hosts().map(HostState::from).collect(),
-            controllers: connected.iter().map(|one| controller(one, &rates)).collect(),
+            controllers: controllers.iter().map(|one| controller(one, &rates)).collect(),
             namespaces: self.all().map(|one| one.state(&connected, &rates)).collect(),
             hanging: worker::hanging(),
         })
     }
 }
 
-fn listener(listener: &Listener, controllers: &[Arc<Controller>]) -> ListenerState {
+/// Who is connected to a listener or subsystem, and who has yet to prove who it is.
+type OfBoth<'a> = [&'a [Arc<Controller>]; 2];
+
+fn listener(listener: &Listener, of: OfBoth<'_>) -> ListenerState {
     let came_here =
         |one: &&Arc<Controller>| one.queues().first().is_some_and(|admin| listener.covers(admin.listener()));
+    let [controllers, authenticating] = of.map(|all| all.iter().filter(came_here).count());
     ListenerState {
         port_id: listener.port_id(),
         address: listener.address(),
         transport: listener.transport().name(),
         provider: listener.config().provider.name(),
         tls: listener.config().tls.name(),
-        controllers: controllers.iter().filter(came_here).count(),
+        controllers,
+        authenticating,
     }
 }
 
-fn subsystem(served: &ServedSubsystem, controllers: &[Arc<Controller>]) -> SubsystemState {
+fn subsystem(served: &ServedSubsystem, of: OfBoth<'_>) -> SubsystemState {
     let subsystem = served.subsystem();
+    let [controllers, authenticating] = of.map(|all| users_of(subsystem.nqn(), all));
     let allowed_hosts = match served.access() {
         Access::AnyHost => None,
         Access::Hosts(hosts) => Some(hosts.iter().cloned().collect()),
@@ -398,7 +425,8 @@ fn subsystem(served: &ServedSubsystem, controllers: &[Arc<Controller>]) -> Subsy
         authentication_required: served.demands().authentication,
         tls_required: served.demands().tls,
         namespaces: served.namespaces().len(),
-        controllers: users_of(subsystem.nqn(), controllers),
+        controllers,
+        authenticating,
     }
 }
 
@@ -463,9 +491,11 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         group: one.group.to_string(),
         both_ways: one.controller_too,
     });
+    let state_name = if state.awaits_proof { "authenticating" } else { "connected" };
     drop(state);
     ControllerState {
         id: controller.id(),
+        state: state_name,
         subsystem: controller.subsystem().nqn().to_owned(),
         host: controller.host().nqn.clone(),
         host_id: Uuid::from_bytes(controller.host().id).to_string(),

@@ -1,6 +1,6 @@
-//! I/O queues whose host has yet to prove who it is.
+//! Queues whose host has yet to prove who it is.
 //!
-//! Such a queue has no identifier: whoever proves first who it is gets that. So a stranger, who may know all that a
+//! An admin queue has a controller, which counts as nobody's until then. An I/O queue has no identifier: whoever proves first who it is gets that. So a stranger, who may know all that a
 //! Connect has to say, keeps nobody out. It is a candidate if it comes from where the controller's host is. There may
 //! be one for each identifier, and it counts as one of that host's connections. All others count among those without a
 //! Connect.
@@ -8,9 +8,23 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use ringfab_auth::Authenticated;
 use ringfab_fabric::network_of;
 
 use super::Controller;
+
+/// The host of a controller has proved on its admin queue who it is. Its queue counts as one of that host's from now
+/// on.
+pub(crate) fn proved(controller: &Controller, authenticated: Authenticated) {
+    let mut state = controller.state();
+    state.authenticated = Some(authenticated);
+    if std::mem::take(&mut state.awaits_proof) {
+        for queue in state.queues.values() {
+            let (queue, host) = (Arc::clone(queue), &controller.host().nqn);
+            controller.subsystem().queue_connected(queue, host, controller.created());
+        }
+    }
+}
 
 /// The place of an I/O queue among those of a host that has proved on its admin queue who it is, until this is dropped.
 #[derive(Debug)]

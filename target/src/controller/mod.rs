@@ -26,7 +26,7 @@ use ringfab_spec::sqe::PropertySize;
 pub use errors::ErrorRecord;
 pub use registers::PropertyEffect;
 
-pub(crate) use candidate::Candidate;
+pub(crate) use candidate::{Candidate, proved};
 pub(crate) use errors::{ENTRIES_MAX_Z as ERROR_ENTRIES_MAX_Z, ErrorLog};
 pub(crate) use events::{
     Event, Events, REQUESTS_MAX_Z as EVENT_REQUESTS_MAX_Z, supported as supported_events,
@@ -94,6 +94,8 @@ pub(crate) struct State {
     pub(crate) cut_is_told: bool,
     /// How its host has proved who it is, if it had to.
     pub(crate) authenticated: Option<Authenticated>,
+    /// Whether its host has yet to do that. Until then it could be anybody, and counts as nobody's.
+    pub(crate) awaits_proof: bool,
 }
 
 /// What a controller is made from.
@@ -106,11 +108,14 @@ pub(crate) struct ControllerParameters {
     pub(crate) limits: ControllerLimits,
     pub(crate) keep_alive_ms: u32,
     pub(crate) now: Time,
+    /// Whether its host has yet to prove who it is.
+    pub(crate) unproved: bool,
 }
 
 impl Controller {
     pub(crate) fn new(parameters: ControllerParameters) -> Self {
-        let ControllerParameters { id, subsystem, host, address, limits, keep_alive_ms, now } = parameters;
+        let ControllerParameters { id, subsystem, host, address, limits, keep_alive_ms, now, unproved } =
+            parameters;
         let discovery = subsystem.is_discovery();
         let state = State {
             registers: Registers::new(limits.queue_entries_max, discovery),
@@ -128,6 +133,7 @@ impl Controller {
             stall_is_told: false,
             cut_is_told: false,
             authenticated: None,
+            awaits_proof: unproved,
         };
         Self {
             id,
@@ -357,7 +363,9 @@ impl Controller {
         state.check_free(queue.id())?;
         state.queues.insert(queue.id(), Arc::clone(queue));
         state.io_queues_joined += u32::from(queue.id() != 0);
-        self.subsystem.queue_connected(Arc::clone(queue), &self.host.nqn, self.created);
+        if !state.awaits_proof {
+            self.subsystem.queue_connected(Arc::clone(queue), &self.host.nqn, self.created);
+        }
         Ok(())
     }
 

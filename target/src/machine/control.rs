@@ -1,5 +1,7 @@
 //! Whether there can be a control socket, and for whom.
 
+use std::fs;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,7 +27,19 @@ pub(super) fn findings(config: &ControlConfig) -> Vec<Finding> {
         message: format!("is \"{:04o}\": every user of this machine may change what is served", config.mode),
         advice: "write \"0660\" and a control.group",
     });
-    folder.into_iter().chain(open).chain(unknown_group(config)).collect()
+    folder.or_else(|| taken(&config.socket)).into_iter().chain(open).chain(unknown_group(config)).collect()
+}
+
+/// What is in the place of the socket. A socket that nobody listens on is replaced.
+fn taken(socket: &Path) -> Option<Finding> {
+    let at = socket.to_owned();
+    let is_other = move || fs::symlink_metadata(at).is_ok_and(|found| !found.file_type().is_socket());
+    let is_other = worker::within("looking at", socket, LOOK_LIMIT, is_other).unwrap_or(false);
+    is_other.then(|| Finding {
+        what: "control.socket".to_owned(),
+        message: format!("{} is there, and is not a socket", socket.display()),
+        advice: "name another path, or remove what is there",
+    })
 }
 
 /// The group that the socket shall have, if there is none of that name.
@@ -45,6 +59,19 @@ pub(super) fn unknown_group(config: &ControlConfig) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_socket_is_in_the_way_and_a_socket_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "").expect("a file");
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("a socket");
+        let of = |name| ControlConfig { socket: at(name), ..ControlConfig::default() };
+        let said = findings(&of("file"));
+        assert!(said.len() == 1 && said[0].to_string().contains("is there, and is not a socket"), "{said:?}");
+        assert_eq!(findings(&of("socket")), []);
+        assert_eq!(findings(&of("later")), []);
+    }
 
     #[test]
     fn a_socket_for_everybody_and_a_group_that_there_is_not_are_reported() {

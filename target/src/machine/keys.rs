@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use nix::unistd::geteuid;
+use nix::unistd::{User, geteuid};
 
 use super::Finding;
 use crate::config::{Config, places};
@@ -14,6 +14,9 @@ use crate::worker;
 
 /// How long a look at a file and the folders above it may take.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
+
+/// As whom the units run the service.
+const USUAL_USER: &str = "ringfab";
 
 /// The right of everybody to write, and the bit that keeps files of others from being replaced.
 const EVERYBODY_WRITES: u32 = 0o002;
@@ -25,8 +28,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     if keys.is_empty() {
         return Vec::new();
     }
-    let service = owner_of(&config.target.state_dir).filter(|_| geteuid().is_root());
-    let trusted: Vec<u32> = [0, geteuid().as_raw()].into_iter().chain(service).collect();
+    let trusted: Vec<u32> = [0, geteuid().as_raw()].into_iter().chain(services(config)).collect();
     let mut told = BTreeSet::new();
     let found = keys.into_iter().filter_map(|key| {
         let (at, trusted) = (key.path().to_owned(), trusted.clone());
@@ -40,6 +42,17 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
         })
     });
     found.collect()
+}
+
+/// The users as whom the service may run, for an administrator who looks at its configuration: who has its state, and
+/// before the first start who is usual.
+fn services(config: &Config) -> Vec<u32> {
+    if !geteuid().is_root() {
+        return Vec::new();
+    }
+    let usual = || User::from_name(USUAL_USER).ok().flatten().map(|user| user.uid.as_raw());
+    let usual = worker::within("looking up", Path::new(USUAL_USER), LOOK_LIMIT, usual).ok().flatten();
+    owner_of(&config.target.state_dir).into_iter().chain(usual).collect()
 }
 
 fn owner_of(folder: &Path) -> Option<u32> {

@@ -159,6 +159,9 @@ fn process(writer: &mut Writer<'_>, snapshot: &Snapshot) -> fmt::Result {
     let controllers = snapshot.subsystems.iter().map(|one| (subsystem(&one.nqn), one.controllers as u64));
     writer.gauge("controllers", "Controllers that are connected", None, controllers)?;
     let seen = &snapshot.subsystems;
+    let others = seen.iter().map(|one| (subsystem(&one.nqn), one.controllers_authenticating as u64));
+    let help = "Controllers whose hosts have yet to prove who they are, which count as nobody's";
+    writer.gauge("controllers_authenticating", help, None, others)?;
     let over_tls = seen.iter().map(|one| (subsystem(&one.nqn), one.controllers_over_tls as u64));
     writer.gauge("controllers_over_tls", "Controllers whose connections are over TLS", None, over_tls)?;
     let proved = seen.iter().map(|one| (subsystem(&one.nqn), one.controllers_authenticated as u64));

@@ -342,6 +342,7 @@ mod tests {
         let subsystem = SubsystemSeen {
             nqn: "nqn.2026-11.org.ringfab:a".to_owned(),
             controllers: 1,
+            controllers_authenticating: 0,
             controllers_over_tls: 1,
             controllers_authenticated: 0,
             namespaces: Vec::new(),

@@ -52,7 +52,9 @@ pub struct SubsystemSeen {
     pub nqn: String,
     /// Controllers that are connected.
     pub controllers: usize,
-    /// Those of them whose connections are over TLS.
+    /// Others, whose hosts have yet to prove who they are.
+    pub controllers_authenticating: usize,
+    /// Those that are connected over TLS.
     pub controllers_over_tls: usize,
     /// Those of them whose host has proved who it is.
     pub controllers_authenticated: usize,
@@ -150,13 +152,16 @@ fn security(controller: &Controller) -> String {
 impl Snapshot {
     fn take(target: &Target, cores: &Cores, started: SystemTime) -> Self {
         let served = target.served();
-        let controllers = target.controllers();
+        let (authenticating, controllers): (Vec<_>, Vec<_>) =
+            target.controllers().into_iter().partition(|one| one.state().awaits_proof);
         let subsystems = served.subsystems().iter().map(|one| {
             let subsystem: &Arc<Subsystem> = one.subsystem();
-            let own = controllers.iter().filter(|controller| Arc::ptr_eq(controller.subsystem(), subsystem));
+            let is_own = |one: &&Arc<Controller>| Arc::ptr_eq(one.subsystem(), subsystem);
+            let own = controllers.iter().filter(is_own);
             SubsystemSeen {
                 nqn: subsystem.nqn().to_owned(),
                 controllers: own.clone().count(),
+                controllers_authenticating: authenticating.iter().filter(is_own).count(),
                 controllers_over_tls: own.clone().filter(|one| one.host().tls.is_some()).count(),
                 controllers_authenticated: own
                     .clone()

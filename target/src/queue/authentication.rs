@@ -20,7 +20,7 @@ use super::commands::Commands;
 use super::connection::{Connection, Phase};
 use super::log;
 use super::request::Request;
-use crate::controller::{Candidate, Controller};
+use crate::controller::{Candidate, Controller, proved};
 use crate::failure::Failure;
 use crate::model::AuthenticationTerms;
 use crate::nvm::{Action, DataBytes, Transfer};
@@ -108,7 +108,7 @@ impl Authentication {
     }
 
     /// Whether the host may use the queue. One that is only there to make a key for TLS, it leaves.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.is_proved() && !self.terms.only_makes_key()
     }
 
@@ -301,7 +301,7 @@ impl Connection {
                 }
                 if self.id == 0 {
                     let shown = Authenticated { generated_psk: None, ..authenticated.clone() };
-                    attached.controller.state().authenticated = Some(shown);
+                    proved(&attached.controller, shown);
                 }
                 let controller = Arc::clone(&attached.controller);
                 if lets_in {

@@ -50,6 +50,8 @@ pub(super) struct Connection {
     pub(super) attached: Option<Attachment>,
     /// How its host proves who it is, if it has to.
     pub(super) authentication: Option<Box<Authentication>>,
+    /// Commands that came before its host was let in.
+    pub(super) early: u16,
     pub(super) submission_head: u16,
 }
 

@@ -8,6 +8,7 @@ use ringfab_spec::{AdminOpcode, IoOpcode, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
 use super::connection::Connection;
+use super::early::EARLY_MAX;
 use crate::controller::Controller;
 use crate::target::{ConnectRequest, Refusal};
 use crate::transport::Disconnection;
@@ -73,8 +74,12 @@ impl Connection {
         }
     }
 
-    /// Its connection has gone. `is_idle`: nothing was outstanding.
-    pub(super) fn log_disconnected(&self, disconnection: Disconnection<'_>, is_idle: bool) {
+    /// Its connection has gone. `has_left`: nobody has wanted that here. `is_idle`: nothing was outstanding.
+    pub(super) fn log_disconnected(
+        &self,
+        disconnection: Disconnection<'_>,
+        (has_left, is_idle): (bool, bool),
+    ) {
         let (peer, queue, why) = (self.peer, self.id, disconnection.why);
         let Some(Attachment { controller, .. }) = &self.attached else {
             if disconnection.broken {
@@ -86,6 +91,15 @@ impl Connection {
         };
         let (host, subsystem) = names(controller);
         let id = controller.id();
+        let awaits_proof = self.authentication.as_deref().is_some_and(|one| !one.is_proved());
+        if awaits_proof && !disconnection.broken {
+            if has_left {
+                tracing::warn!(%peer, host, subsystem, queue, why = NO_PROOF, end = why, "not authenticated");
+            } else {
+                tracing::debug!(%peer, host, subsystem, queue, why, "disconnected without authentication");
+            }
+            return;
+        }
         let (is_left, end_is_told) = {
             let state = controller.state();
             (state.registers.is_left(), state.end_is_told)
@@ -116,6 +130,9 @@ impl Connection {
     }
 }
 
+/// What is said of a host that goes once it is asked to authenticate, as those do that have no key.
+const NO_PROOF: &str = "the host was asked to authenticate and has left without doing so: it may have no key";
+
 /// What is said of a host that has shut its controller down, or disabled it, and then ends the connection without
 /// TLS's close_notify, as Linux hosts do.
 const LEFT: &str = "the host has left";
@@ -124,6 +141,19 @@ const LEFT: &str = "the host has left";
 /// back. `is_left`: the host has shut its controller down, or disabled it; before that, it may leave idle I/O queues.
 const fn matters(queue: u16, is_left: bool, is_idle: bool) -> bool {
     !is_left && (queue == 0 || !is_idle)
+}
+
+/// A host has sent more commands than anybody needs who only wants to be let in.
+pub(super) fn too_many_commands(connection: &Connection) {
+    let (peer, queue) = (connection.peer, connection.id);
+    match connection.controller() {
+        Some(controller) => {
+            let (host, subsystem) = names(controller);
+            let why = format!("the host has sent {EARLY_MAX} commands, and has not authenticated by them");
+            tracing::warn!(%peer, host, subsystem, queue, why, "not authenticated");
+        }
+        None => tracing::warn!(%peer, queue, "no Connect among {EARLY_MAX} commands that has succeeded"),
+    }
 }
 
 /// A Connect was refused.

@@ -10,6 +10,7 @@
 //! | `buffers`, `disk`, `steps` | what a request needs of the pool, and asks of the disks |
 //! | `fused` | pairs of commands that are done as one |
 //! | `authentication` | how the host proves who it is |
+//! | `early` | how many commands come before the host is let in |
 //! | `admin` | what the controller does for Fabrics and admin commands |
 //! | `accounting` | what is counted and recorded of commands that have ended |
 //! | `samples` | sampled commands whose answer is on its way |
@@ -25,6 +26,7 @@ mod buffers;
 mod commands;
 mod connection;
 mod disk;
+mod early;
 mod fused;
 mod identifiers;
 mod log;
@@ -152,6 +154,7 @@ impl Queue {
             phase: Phase::Open,
             attached: None,
             authentication: None,
+            early: 0,
             submission_head: 0,
         };
         Self {
@@ -214,6 +217,9 @@ impl Queue {
             let unfinished = !self.commands.table.is_idle();
             return self.connection.violation(resources, "a capsule shorter than a command", unfinished);
         };
+        if !early::may_come(&mut self.connection) {
+            return self.connection.disconnect(resources, !self.commands.table.is_idle());
+        }
         if let Some(attached) = &self.connection.attached {
             attached.record.note_traffic();
         }
@@ -430,6 +436,7 @@ impl Queue {
 
     /// The connection is gone and its transport has given everything back.
     pub(crate) fn on_disconnected(&mut self, resources: &mut Resources, disconnection: Disconnection<'_>) {
+        let has_left = self.connection.is_open();
         self.connection.phase = Phase::Closed;
         self.gone_at = resources.reactor.now();
         let is_idle = self.commands.table.is_idle();
@@ -440,7 +447,7 @@ impl Queue {
         }
         self.commands.disconnected(&mut self.connection, resources);
         self.note_unfinished();
-        self.connection.log_disconnected(disconnection, is_idle);
+        self.connection.log_disconnected(disconnection, (has_left, is_idle));
     }
 
     /// Whether the connection is gone and no disk holds anything of it.

@@ -321,6 +321,6 @@ fn drain<R: Running>(running: R, limit: Duration, signals: &Signals) -> Result<(
 fn status(target: &Target) -> String {
     let namespaces = target.namespaces();
     let ready = namespaces.iter().filter(|namespace| namespace.is_ready()).count();
-    let controllers = target.controllers().len();
+    let controllers = target.controllers().iter().filter(|one| !one.state().awaits_proof).count();
     format!("{ready} of {} namespaces ready, {controllers} controllers", namespaces.len())
 }

@@ -235,6 +235,7 @@ impl Target {
             limits: ControllerLimits { io_queues_max, ..limits },
             keep_alive_ms: connect.keep_alive_ms,
             now,
+            unproved,
         }));
         table.insert(Arc::clone(&controller));
         Ok((controller, evicted))

@@ -104,6 +104,50 @@ fn a_filter_that_would_silence_everything_is_told_and_left_out() {
 }
 
 #[test]
+fn of_a_request_the_environment_and_the_configuration_the_first_says_what_is_logged() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let subsystem = format!("[[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n");
+    let command = serve_command(&folder, free_port(), &["env", "RUST_LOG=error"], &subsystem);
+    let (file, socket) = (folder.path().join("target.toml"), folder.path().join("control"));
+    let text = fs::read_to_string(&file).expect("a configuration");
+    let with_socket = text.replace("enabled = false", &format!("socket = {socket:?}"));
+    fs::write(&file, with_socket).expect("a configuration");
+    let log = log_file(folder.path());
+    let target = Service::start_command(folder, command, log);
+    let ask = |arguments: &[&str]| {
+        let mut ask = Command::new(program("ringfab-target"));
+        let output = ask.args(arguments).arg("--socket").arg(&socket).output().expect("it runs");
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    };
+    ringfab_tests::wait_until("it answers", || ask(&["status"]).contains("SUBSYSTEM"));
+    // The environment goes before the configuration, which has "info".
+    assert!(ask(&["status"]).contains("the log has \"error\", by RUST_LOG"), "{}", ask(&["status"]));
+    assert_eq!(target.log(), "");
+    // A request goes before both, and is compared with what is in force.
+    assert_eq!(ask(&["log", "info"]), "~ target.log: \"error\" (RUST_LOG) -> \"info\"\n");
+    let line = await_line(&target, "the log has another filter");
+    assert!(line.contains("filter=\"info\" from=\"request\""), "{line}");
+    assert_eq!(ask(&["log", "info"]), "nothing is different\n");
+    assert!(ask(&["status"]).contains("the log has \"info\", by request"));
+    assert_eq!(ask(&["log", "debug"]), "~ target.log: \"info\" -> \"debug\"\n");
+    for (filter, why) in [
+        ("", "is empty"),
+        ("ringfab_targt=debug", "did you mean ringfab_target?"),
+        ("ringfabtarg_t=debug", "did you mean ringfab_target?"),
+    ] {
+        let said = ask(&["log", filter]);
+        assert!(said.contains(why), "{filter:?}: {said}");
+    }
+    assert!(ask(&["status"]).contains("the log has \"debug\", by request"), "nothing has changed it");
+    // A reload has what a start has.
+    assert_eq!(ask(&["reload"]), "~ target.log: \"debug\" -> \"info\"\n");
+    assert!(ask(&["status"]).contains("the log has \"error\", by RUST_LOG"));
+    let before = target.log().len();
+    ask(&["host", "kick", "nqn.2026-11.org.ringfab:nobody"]);
+    assert!(ask(&["status"]).contains("SUBSYSTEM") && target.log().len() == before, "{}", target.log());
+}
+
+#[test]
 fn a_reader_of_what_is_printed_may_go_away() {
     // As every program does, they end by SIGPIPE where what they print is what they are run for.
     let ends = [

@@ -1,9 +1,10 @@
 //! Who is refused, and what fails, is told.
 
+use ringfab_auth::{DhchapKey, Hash, system_random};
 use ringfab_spec::sqe::{ConnectData, PropertySize};
 use ringfab_spec::tcp::Digests;
 use ringfab_spec::{IntoBytes as _, Nqn, SubmissionEntry};
-use ringfab_tests::raw_tcp::{HOST_NQN, RawTcp, capsule};
+use ringfab_tests::raw_tcp::{self, HOST_NQN, RawTcp, capsule};
 
 use super::*;
 
@@ -114,6 +115,66 @@ fn connected_and_disconnected_name_host_subsystem_and_queues() {
     drop((io, admin));
     let line = await_line(&target, "disconnected");
     assert!(line.contains("INFO") && line.contains(&format!("{names} io_queues=1")), "{line}");
+}
+
+/// The namespace of a host with a key is served on this port.
+fn guarded(port: u16) -> (tempfile::TempDir, Service) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = folder.path().join("key");
+    let generated = DhchapKey::generate(Hash::Sha256, None, &mut system_random());
+    fs::write(&key, generated.to_text().expose()).expect("a key");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("for few eyes");
+    let tables = format!(
+        "[[host]]\nnqn = {HOST_NQN:?}\ndhchap_key = \"file:{}\"\n[[subsystem]]\nnqn = {NQN:?}\n\
+         allow_any_host = true\n",
+        key.display()
+    );
+    (folder, target(port, &tables))
+}
+
+#[test]
+fn a_host_that_is_asked_to_authenticate_and_leaves_is_named() {
+    let port = free_port();
+    let (_folder, target) = guarded(port);
+    let mut raw = RawTcp::initialize(address(port), Digests::default());
+    raw.say(&raw_tcp::connect(Digests::default(), 0, 0xffff));
+    assert!(raw.response().status().is_success(), "it is asked to authenticate");
+    drop(raw);
+    let line = await_line(&target, "not authenticated");
+    let names = format!("host={HOST_NQN:?} subsystem={NQN:?} queue=0");
+    assert!(line.contains("WARN") && line.contains("peer=127.0.0.1:") && line.contains(&names), "{line}");
+    assert!(line.contains("was asked to authenticate and has left without doing so"), "{line}");
+    let log = target.log();
+    assert!(!log.contains(" connected ") && !log.contains("disconnected"), "it never was: {log}");
+}
+
+#[test]
+fn who_sends_too_much_before_it_is_let_in_is_named_with_the_reason() {
+    let port = free_port();
+    let (_folder, target) = guarded(port);
+    let one_too_many = |raw: &mut RawTcp, answered: u32| {
+        let identify = SubmissionEntry::identify(1, 1, 0, 0, 0);
+        for _ in 0..answered {
+            assert!(!raw.command(identify).status().is_success());
+        }
+        raw.say(&capsule(Digests::default(), identify, &[]));
+        assert!(raw.ends(), "as many as it likes");
+    };
+    let mut raw = RawTcp::initialize(address(port), Digests::default());
+    raw.say(&raw_tcp::connect(Digests::default(), 0, 0xffff));
+    assert!(raw.response().status().is_success(), "it is asked to authenticate");
+    one_too_many(&mut raw, 63);
+    let line = await_line(&target, "not authenticated");
+    let names = format!("host={HOST_NQN:?} subsystem={NQN:?} queue=0");
+    assert!(
+        line.contains("WARN") && line.contains(&names) && line.contains("has sent 64 commands"),
+        "{line}"
+    );
+    assert_eq!(target.log().matches(": not authenticated ").count(), 1, "{}", target.log());
+    one_too_many(&mut RawTcp::initialize(address(port), Digests::default()), 64);
+    let line = await_line(&target, "no Connect among 64 commands");
+    assert!(line.contains("WARN") && line.contains("peer=127.0.0.1:"), "{line}");
 }
 
 #[test]

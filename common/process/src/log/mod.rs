@@ -5,6 +5,9 @@
 //! because a disk is full or the reader has gone, its line is lost. Both are counted, and the next line that can be
 //! written has the count.
 //!
+//! What is logged, somebody who asked for it while the program runs has said, or else the environment (`RUST_LOG`), or
+//! else the configuration.
+//!
 //! Events that repeat are folded (see [`fold`]), so that a peer cannot fill a disk or hide what others do. What only an
 //! administrator can cause bears the name [`NEVER_FOLDED`], and each is a line.
 //!
@@ -24,7 +27,7 @@ mod style;
 use std::env;
 use std::io;
 use std::panic::{self, PanicHookInfo};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tracing::Level;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -51,8 +54,39 @@ pub const NEVER_FOLDED: &str = "never folded";
 /// The queue and the thread of this process, and how it writes. None when the system has no thread for it.
 static SINK: OnceLock<Option<(Sink, Style)>> = OnceLock::new();
 
-/// What exchanges the filter of this process's log.
-static FILTER: OnceLock<reload::Handle<EnvFilter, Registry>> = OnceLock::new();
+/// What exchanges the filter of this process's log, and which one it has.
+static FILTER: OnceLock<(reload::Handle<EnvFilter, Registry>, Mutex<InForce>)> = OnceLock::new();
+
+/// The filter that a log has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InForce {
+    /// Its text.
+    pub filter: String,
+    /// Who has said so.
+    pub from: FilterFrom,
+}
+
+/// Where a filter comes from. Each goes before those above it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterFrom {
+    /// The configuration.
+    Configuration,
+    /// The environment.
+    Environment,
+    /// Somebody who asked for it while the program runs.
+    Request,
+}
+
+impl FilterFrom {
+    /// Its name, for people and programs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Configuration => "configuration",
+            Self::Environment => FILTER_VARIABLE,
+            Self::Request => "request",
+        }
+    }
+}
 
 /// The log while the program runs. Dropping it writes what is queued, within a bound.
 #[derive(Debug)]
@@ -117,20 +151,13 @@ pub fn start(configured: &str, format: Format, parts: Parts) -> io::Result<Log> 
         Some(started) => started.clone(),
         None => return Err(io::Error::other("the system has no thread for it (ulimit -u, TasksMax=)")),
     };
-    let asked = env::var(FILTER_VARIABLE).ok().filter(|text| !text.trim().is_empty());
-    let chosen = asked.as_deref().map(check_filter);
-    let (filter, refused) = match chosen {
-        Some(Ok(filter)) => (Ok(filter), None),
-        Some(Err(error)) => (check_filter(configured), Some(error)),
-        None => (check_filter(configured), None),
-    };
-    let filter = filter.map_err(io::Error::other)?;
+    let (filter, in_force, refused) = chosen(configured).map_err(io::Error::other)?;
     let layer = LogLayer::new(style, sink);
     let (filter, handle) = reload::Layer::new(filter);
     let subscriber = tracing_subscriber::registry().with(filter).with(layer);
     if tracing::subscriber::set_global_default(subscriber).is_ok() {
         // Nobody else has set it: there is one log.
-        let _first = FILTER.set(handle);
+        let _first = FILTER.set((handle, Mutex::new(in_force)));
         panic::set_hook(Box::new(tell_panic));
     }
     if let Some(error) = refused {
@@ -139,17 +166,54 @@ pub fn start(configured: &str, format: Format, parts: Parts) -> io::Result<Log> 
     Ok(Log(()))
 }
 
-/// Logs other events from now on, whatever `RUST_LOG` said at the start. Without a log this does nothing.
+/// What the environment asks for, if that can be used, or else what is configured. An error of the first is told.
+fn chosen(configured: &str) -> Result<(EnvFilter, InForce, Option<FilterError>), FilterError> {
+    let asked = env::var(FILTER_VARIABLE).ok().filter(|text| !text.trim().is_empty());
+    let refused = match asked.map(|text| (check_filter(&text), text)) {
+        Some((Ok(filter), text)) => {
+            return Ok((filter, InForce { filter: text, from: FilterFrom::Environment }, None));
+        }
+        Some((Err(error), _)) => Some(error),
+        None => None,
+    };
+    let in_force = InForce { filter: configured.to_owned(), from: FilterFrom::Configuration };
+    Ok((check_filter(configured)?, in_force, refused))
+}
+
+/// Logs other events from now on, whatever is configured and whatever `RUST_LOG` says, until [`configure`]. Without a
+/// log this does nothing.
 ///
 /// # Errors
 /// When that is no filter.
 pub fn set_filter(text: &str) -> Result<(), FilterError> {
     let filter = check_filter(text)?;
-    if let Some(handle) = FILTER.get() {
+    exchange(filter, InForce { filter: text.to_owned(), from: FilterFrom::Request });
+    Ok(())
+}
+
+/// Logs what a start would log that has this configuration: `RUST_LOG` goes before it.
+///
+/// # Errors
+/// When that is no filter.
+pub fn configure(configured: &str) -> Result<(), FilterError> {
+    let (filter, in_force, _) = chosen(configured)?;
+    exchange(filter, in_force);
+    Ok(())
+}
+
+fn exchange(filter: EnvFilter, next: InForce) {
+    if let Some((handle, in_force)) = FILTER.get() {
+        let mut in_force = in_force.lock().unwrap_or_else(PoisonError::into_inner);
         // The log lasts as long as the process.
         let _lives = handle.reload(filter);
+        *in_force = next;
     }
-    Ok(())
+}
+
+/// What is logged now, and who has said so. None without a log.
+pub fn in_force() -> Option<InForce> {
+    let (_, in_force) = FILTER.get()?;
+    Some(in_force.lock().unwrap_or_else(PoisonError::into_inner).clone())
 }
 
 /// Says something to whoever started the program: text without time and level, on the standard error. It comes after

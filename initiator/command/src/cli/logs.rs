@@ -76,8 +76,8 @@ fn error_document(entry: &ErrorInformation) -> Value {
 }
 
 /// What is said of an empty log.
-const NO_ERRORS: &str = "no errors; this command has a controller of its own, and many targets, such as Ringfab's, keep \
-                         the errors of each controller apart: their logs have them all";
+const NO_ERRORS: &str = "no errors; this command has a controller of its own, and many targets, such as Ringfab's, \
+                         keep the errors of each controller apart: their logs have them all";
 
 fn error_table(entries: &[ErrorInformation]) -> String {
     if entries.is_empty() {

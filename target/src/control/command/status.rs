@@ -82,6 +82,10 @@ fn configuration_lines(configuration: &Value, now: SystemTime) -> String {
     let file = configuration["file"].as_str().unwrap_or("of no file");
     let (age, generation) = (amount::age(age), text(configuration, "generation"));
     let mut lines = format!("configuration {file}, applied {age} ago, change {generation}\n");
+    let log = &configuration["log"];
+    if log.is_object() && log["from"] != "configuration" {
+        lines.push_str(&format!("  the log has {:?}, by {}\n", text(log, "filter"), text(log, "from")));
+    }
     for change in list(configuration, "unsaved") {
         lines.push_str(&format!("  not in the file: {}\n", change_line(change)));
     }

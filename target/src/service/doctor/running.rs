@@ -64,7 +64,8 @@ fn described(status: &Value) -> Result<String, Trouble> {
         let what = format!("version {version} runs, and {own} is installed");
         return Err(Trouble::new(what, "systemctl restart ringfab-target"));
     }
-    let controllers = status["controllers"].as_array().map_or(0, Vec::len);
+    let connected = |one: &&Value| one["state"] != "authenticating";
+    let controllers = status["controllers"].as_array().map_or(0, |all| all.iter().filter(connected).count());
     Ok(format!("version {version} runs, with {controllers} controllers"))
 }
 
