@@ -75,8 +75,8 @@ pub(super) fn hosts(status: &Value) -> Table {
     table
 }
 
-/// What a host has shown of itself, and whether others can read what it sends. A host that has yet to authenticate could
-/// be anybody.
+/// What a host has shown of itself, and whether others can read what it sends. A host that has yet to authenticate
+/// could be anybody.
 fn security(controller: &Value) -> String {
     let authentication = &controller["authentication"];
     let authenticated = match (authentication.is_object(), authentication["both_ways"] == true) {
