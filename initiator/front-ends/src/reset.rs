@@ -172,7 +172,7 @@ fn is_at(ours: &Url, named: &Url) -> bool {
 /// Resets one, and waits until it is connected again.
 fn reset(found: &Found, limit: Duration, context: &Context) -> Result<Status> {
     let answer = found.reset()?;
-    let given_up = || format!("the target was away for too long, and was given up: {}", found.facts.remedy());
+    let given_up = || format!("the controller was given up: {}", found.facts.remedy());
     if answer.before.is_given_up() {
         bail!("{}", given_up());
     }

@@ -147,13 +147,20 @@ fn mkfs_overwrites_nothing_that_is_known() {
     machine.assert_clean();
 }
 
+/// Makes a copy that everybody can run. Another process does it: a program that this one has open for writing cannot be
+/// run as long as a child of another test has that, too.
+fn copy_program(copy: &Path) {
+    let program = ringfab_tests::program("ringfab").display().to_string();
+    run_bounded(20, "cp", &[&program, &copy.display().to_string()]);
+}
+
 /// A command of a user who has no folder for what is attached.
 fn of_nobody(machine: &Machine, arguments: &[&str]) -> Command {
     let copy = machine.path("ringfab");
     if !copy.exists() {
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(machine.path(""), open).expect("open");
-        fs::copy(ringfab_tests::program("ringfab"), &copy).expect("a copy that everybody can run");
+        copy_program(&copy);
     }
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).args(arguments);
@@ -190,9 +197,8 @@ fn who_may_not_mount_is_told() {
     std::os::unix::fs::chown(machine.path("run"), Some(65534), Some(65534)).expect("given away");
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(machine.path(""), open).expect("open");
-    let ringfab = ringfab_tests::program("ringfab");
     let copy = machine.path("ringfab");
-    fs::copy(ringfab, &copy).expect("a copy that everybody can run");
+    copy_program(&copy);
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy);
     command.args(["mount", &url(&target, 1), &machine.text("a")]);

@@ -46,7 +46,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// How long the unmount of what nobody has used yet may take.
 const UNDO: Duration = Duration::from_secs(15);
 /// Why a service ends by itself.
-const GIVEN_UP: &str = "the target was away for too long, and was given up";
+const GIVEN_UP: &str = "the controller was given up";
 /// The largest logical block of a loop device.
 const BLOCK_BYTES_MAX: u32 = 4096;
 /// How often a service manager is told that a long step goes on, and for how long it shall wait.

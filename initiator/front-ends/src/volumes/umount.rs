@@ -244,7 +244,9 @@ fn found_free(device: &Path, found: &Found) -> bool {
 
 fn what_for(found: &Found) -> String {
     match found.status() {
-        Some(status) if status.is_given_up() => "the target was given up, so nothing is written".to_owned(),
+        Some(status) if status.is_given_up() => {
+            "the controller was given up, so nothing is written".to_owned()
+        }
         Some(status) if status.is_removed() => "its disk was removed by the target".to_owned(),
         Some(status) if status.is_connected() => "what was written goes to the disk".to_owned(),
         Some(status) => format!(

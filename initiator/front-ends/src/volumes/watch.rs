@@ -201,8 +201,8 @@ impl Watch {
         }
         note.store(true, Ordering::Release);
         tracing::error!(
-            "{}: the target was away for too long, and was given up: I/O fails, and what was not written yet is \
-             lost; it is unmounted when nobody uses it",
+            "{}: the controller was given up: I/O fails, and what was not written yet is lost; it is unmounted when \
+             nobody uses it",
             self.directory.display()
         );
         true
