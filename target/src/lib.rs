@@ -34,9 +34,8 @@
 //!
 //! # What it does not do
 //!
-//! Authentication, TLS, reservations, ANA, quality of service, metadata and protection information, zoned namespaces,
-//! Write Uncorrectable, directives, and whatever a host could manage: namespaces, firmware, formatting, sanitizing. It
-//! has the dynamic controller model only.
+//! Reservations, ANA, metadata and protection information, zoned namespaces, Write Uncorrectable, directives, and
+//! whatever a host could manage: namespaces, firmware, formatting, sanitizing. It has the dynamic controller model only.
 
 pub mod admin;
 mod command;
