@@ -35,7 +35,8 @@
 //! # What it does not do
 //!
 //! Reservations, ANA, metadata and protection information, zoned namespaces, Write Uncorrectable, directives, and
-//! whatever a host could manage: namespaces, firmware, formatting, sanitizing. It has the dynamic controller model only.
+//! whatever a host could manage: namespaces, firmware, formatting, sanitizing. It has the dynamic controller model
+//! only.
 
 pub mod admin;
 mod command;

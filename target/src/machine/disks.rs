@@ -127,7 +127,7 @@ mod tests {
         fs::write(&path, [0; 4097]).expect("a file");
         let odd = said(&path, "");
         assert!(
-            odd.starts_with("namespace 1 of nqn.x: ") && odd.contains("the last 1 are not used"),
+            odd.starts_with("namespace 1 of nqn.x: ") && odd.contains("the last 1 of them are not used"),
             "{odd}"
         );
         fs::write(&path, []).expect("a file");

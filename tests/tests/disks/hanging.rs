@@ -1,7 +1,7 @@
 //! What does not answer costs nobody else anything, and stops nothing.
 
 use std::io::Write;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -27,12 +27,14 @@ fn what_can_be_known_by_a_look_is_not_opened() {
     assert_eq!(target.state(), "ready");
     let refused = target.status()["namespaces"][1]["reason"].to_string();
     assert!(refused.contains("it is a FIFO, neither a regular file nor a block device"), "{refused}");
+    let socket = folder.path().join("socket");
+    let _listener = UnixListener::bind(&socket).expect("a socket");
     let folder = folder.path().to_str().expect("UTF-8");
     for (path, what) in [
         (fifo.to_str().expect("UTF-8"), "a FIFO"),
         (folder, "a directory"),
         ("/dev/null", "a character device"),
-        (target.socket().to_str().expect("UTF-8"), "a socket"),
+        (socket.to_str().expect("UTF-8"), "a socket"),
     ] {
         let (done, said) = target.run(&["namespace", "add", path]);
         assert!(!done && said.contains(&format!("it is {what}")), "{said}");

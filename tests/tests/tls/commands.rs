@@ -67,7 +67,7 @@ fn two_commands_set_up_a_volume_that_is_authenticated_and_encrypted() {
     let service = target(folder.path(), port, &pair);
     // The second command, as it is printed.
     let line = lines_after(&pair, "On a host with the same files").join("\n");
-    let line = line.replace("ADDRESS", &format!("127.0.0.1:{port}"));
+    let line = line.replace("ADDRESS:4420", &format!("127.0.0.1:{port}"));
     let line = line.replacen("ringfab", &program("ringfab").display().to_string(), 1);
     let listed = said(&Command::new("sh").args(["-c", &line]).output().expect("a shell"));
     assert!(listed.contains("8 MiB"), "{listed}");

@@ -230,7 +230,7 @@ mod tests {
     fn who_skips_what_nobody_knows_any_more_gets_an_error_and_can_begin_anew() {
         let files = Truncated::default();
         let handle = files.open(INO, true);
-        for place in 0..=RANGES_MAX as u64 {
+        for place in 0..RANGES_MAX as u64 {
             assert!(files.skipped(handle, 1 << 40).is_ok(), "{place}");
             files.renew(INO, &(place * 10 + 5..place * 10 + 6));
         }

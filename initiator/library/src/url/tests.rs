@@ -127,7 +127,7 @@ fn each_mistake_has_its_own_sentence() {
         ("nvme+rdma://a/nqn.%zz", "`nqn.%zz` is not percent-encoded text"),
         ("nvme+rdma://a/nqn.%f", "`nqn.%f` is not percent-encoded text"),
         ("nvme+rdma://a/?ns=1&ns=2", "option `ns` is given twice"),
-        ("nvme+rdma://a/?ns=0", "option ns: `0` is no namespace identifier"),
+        ("nvme+rdma://a/?ns=0", "option ns: `0` is not a namespace identifier"),
         ("nvme+rdma://a/?depth=1025", "option depth: `1025` is not a number from 1 to 1024"),
         ("nvme+rdma://a/?provider=rxe", "option provider: `rxe` is not `auto`, `iwarp` or `verbs`"),
         ("nvme+tcp://a/?tls=yes", "option tls: `yes` is not `on` or `off`"),
