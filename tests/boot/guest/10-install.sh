@@ -86,7 +86,7 @@ sleep 0.5
 is pid "$(state MainPID)" "$pid"
 
 step "restarts under load"
-start_load 6
+start_load 8
 for _ in 1 2; do
     sleep 1
     systemctl restart $unit

@@ -84,7 +84,8 @@ end_load() {
     until_it not kill -0 "$WRITER"
     wait "$WRITER"
     [ "$(wc -l </acknowledged)" -ge 3 ] || { echo "only $(wc -l </acknowledged) writes" && return 1; }
-    ringfab read "$url?ns=1" --length 100MiB -o /all >/dev/null
+    # The load may have ended while a restart was under way.
+    until_it ringfab read "$url?ns=1" --length 100MiB -o /all >/dev/null
     tac /acknowledged | sort -s -n -u -k 1,1 >/last
     while read -r place wanted; do
         is "block $place" "$(dd if=/all bs=1M skip="$place" count=1 status=none | sum)" "$wanted"
