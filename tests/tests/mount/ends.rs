@@ -283,23 +283,20 @@ fn what_was_written_goes_to_the_disk_before_a_service_manager_has_its_end() {
     mounted(&machine, &target, &["-o", "io_timeout=60s"]);
     machine.ok(&["umount", &machine.text("a")]);
     let mut child = in_foreground(&machine, &url(&target, 1), &[]);
+    let begun = Instant::now();
     fs::write(machine.path("a/file"), vec![7; 44 << 20]).expect("written to the cache");
     let mut unmount = Command::new("umount").arg(machine.path("a")).spawn().expect("umount runs");
     let directory = machine.path("a");
     wait_until("it is out of the tree", || machine.mounts().iter().all(|mount| mount.0 != directory));
-    let begun = Instant::now();
     send(&child, Signal::SIGTERM);
     let until = Instant::now() + 3 * PATIENCE;
     while child.try_wait().expect("its state").is_none() {
         assert!(Instant::now() < until, "it does not end: {}", log(&machine));
         std::thread::sleep(Duration::from_millis(50));
     }
-    // All of it takes 22 s. The kernel may have written a part before the end began.
-    assert!(
-        begun.elapsed() >= Duration::from_secs(11),
-        "it took longer than what is in use has: {}",
-        log(&machine)
-    );
+    // All of it takes 22 s, however much of it the kernel writes before the end begins: on a busy machine it writes
+    // early. What is in use has 10 s.
+    assert!(begun.elapsed() >= Duration::from_secs(18), "it has ended too early: {}", log(&machine));
     assert_eq!(code(&mut child), Some(0), "{}", log(&machine));
     assert!(unmount.wait().expect("its state").success());
     assert!(log(&machine).contains("what was written goes to the disk"), "{}", log(&machine));
@@ -311,7 +308,6 @@ fn what_was_written_goes_to_the_disk_before_a_service_manager_has_its_end() {
     machine.assert_clean();
 }
 
-/// The process in the background has nothing of the terminal.
 /// A target that soon is given up, with a file system and a file on its disk.
 fn soon_given_up(machine: &Machine) -> (Service, (u16, String), [&'static str; 4]) {
     let image = machine.path("disk.img");
@@ -400,6 +396,7 @@ fn a_disk_grows_with_its_namespace() {
     machine.assert_clean();
 }
 
+/// The process in the background has nothing of the terminal.
 #[test]
 fn a_terminal_that_closes_ends_nothing() {
     let Some(machine) = Machine::new("a mount without its terminal") else { return };
