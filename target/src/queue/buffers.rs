@@ -20,7 +20,7 @@ impl Request {
     #[inline(always)]
     pub(super) fn plan(
         &mut self,
-        connection: &Connection,
+        connection: &mut Connection,
         resources: &Resources,
         capsule_bytes: u32,
     ) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
 use super::authentication::Authentication;
+use super::early;
 use crate::controller::{Controller, IoAccess};
 use crate::failure::Failure;
 use crate::model::TlsChannel;
@@ -91,16 +92,23 @@ impl Connection {
 
     /// What a command asks for, and the direction and size of its data.
     pub(super) fn parse(
-        &self,
+        &mut self,
         resources: &Resources,
         command: &SubmissionEntry,
     ) -> Result<(Action, Transfer), Failure> {
-        let Some(attached) = &self.attached else { return super::admin::before_connect(command) };
-        if let Some(authentication) = &self.authentication
-            && let Some(parsed) = authentication.parse(command)
-        {
-            return parsed;
+        if let Some(authentication) = &self.authentication {
+            let parsed = authentication.parse(command);
+            if !authentication.is_over() {
+                early::count(self);
+            }
+            if let Some(parsed) = parsed {
+                return parsed;
+            }
         }
+        let Some(attached) = &self.attached else {
+            early::count(self);
+            return super::admin::before_connect(command);
+        };
         if self.id == 0 || command.is_fabrics() {
             return super::admin::transfer_of(&attached.controller, command, self.id);
         }

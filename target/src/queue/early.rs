@@ -1,27 +1,19 @@
 //! Commands of a host that is not let in: before its Connect has succeeded, and before it has proved who it is, if it
 //! has to. There is a bound on their number, as on their time: a host that wants to be let in needs few.
 
-use super::authentication::Authentication;
-use super::connection::Connection;
+use super::connection::{Connection, Phase};
 use super::log;
 
 /// Commands that may come. A host needs one to connect, and five to authenticate.
 pub(super) const EARLY_MAX: u16 = 64;
 
-/// A command has come. False: it is one too many, which the log says.
-#[inline(always)]
-pub(super) fn may_come(connection: &mut Connection) -> bool {
-    let is_let_in = connection.attached.is_some()
-        && connection.authentication.as_deref().is_none_or(Authentication::is_over);
-    is_let_in || count(connection)
-}
-
+/// Such a command has come. One that is too many is the last: the log says so, and the connection ends once it is
+/// answered.
 #[cold]
-fn count(connection: &mut Connection) -> bool {
+pub(super) fn count(connection: &mut Connection) {
     connection.early += 1;
-    let may = connection.early <= EARLY_MAX;
-    if !may {
+    if connection.early > EARLY_MAX && connection.is_open() {
+        connection.phase = Phase::Ending;
         log::too_many_commands(connection);
     }
-    may
 }

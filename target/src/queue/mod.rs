@@ -217,9 +217,6 @@ impl Queue {
             let unfinished = !self.commands.table.is_idle();
             return self.connection.violation(resources, "a capsule shorter than a command", unfinished);
         };
-        if !early::may_come(&mut self.connection) {
-            return self.connection.disconnect(resources, !self.commands.table.is_idle());
-        }
         if let Some(attached) = &self.connection.attached {
             attached.record.note_traffic();
         }
