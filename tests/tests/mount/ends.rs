@@ -289,7 +289,8 @@ fn what_was_written_goes_to_the_disk_before_a_service_manager_has_its_end() {
     let directory = machine.path("a");
     wait_until("it is out of the tree", || machine.mounts().iter().all(|mount| mount.0 != directory));
     send(&child, Signal::SIGTERM);
-    let until = Instant::now() + 3 * PATIENCE;
+    let asked = Instant::now();
+    let until = asked + 3 * PATIENCE;
     while child.try_wait().expect("its state").is_none() {
         assert!(Instant::now() < until, "it does not end: {}", log(&machine));
         std::thread::sleep(Duration::from_millis(50));
@@ -297,9 +298,10 @@ fn what_was_written_goes_to_the_disk_before_a_service_manager_has_its_end() {
     // All of it takes 22 s, however much of it the kernel writes before the end begins: on a busy machine it writes
     // early. What is in use has 10 s.
     assert!(begun.elapsed() >= Duration::from_secs(18), "it has ended too early: {}", log(&machine));
+    let waited = asked.elapsed() >= Duration::from_secs(10);
     assert_eq!(code(&mut child), Some(0), "{}", log(&machine));
     assert!(unmount.wait().expect("its state").success());
-    assert!(log(&machine).contains("what was written goes to the disk"), "{}", log(&machine));
+    assert!(!waited || log(&machine).contains("what was written goes to the disk"), "{}", log(&machine));
     machine.assert_clean();
     let mut child = in_foreground(&machine, &url(&target, 1), &[]);
     assert!(fs::read(machine.path("a/file")).expect("a file") == vec![7; 44 << 20], "all of it is there");
