@@ -13,7 +13,7 @@ use super::filesystem::Mounted;
 use super::{MIB, Target, cached, config, make_file, serve, wait_until};
 
 /// Longer than anything here takes, and far shorter than for ever.
-const SOON: Duration = Duration::from_secs(15);
+const SOON: Duration = Duration::from_secs(30);
 
 #[test]
 fn what_can_be_known_by_a_look_is_not_opened() {
@@ -128,7 +128,7 @@ fn a_state_directory_or_a_configuration_that_does_not_answer_ends_the_start() {
     assert_ne!(text, hung);
     let arguments = serve(folder.path(), &hung);
     let said = ends(&arguments);
-    assert!(said.contains("has not returned within 10 s"), "{said}");
+    assert!(said.contains("has not returned within 10 s") || said.contains("still hangs"), "{said}");
     let at = silent.path().display().to_string();
     let said = ends(&["serve".to_owned(), "--config".to_owned(), at]);
     assert!(said.contains("has not returned within 5 s") || said.contains("still hangs"), "{said}");
