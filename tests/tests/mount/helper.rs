@@ -4,7 +4,6 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
 use ringfab_tests::{NQN, file_target, free_port, not_run, program, wait_until};
 
@@ -120,22 +119,14 @@ fn at_the_end_of_a_machine_a_target_that_is_away_is_given_up() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(&systemctl, mode).expect("a program");
     fs::write(machine.path("says"), "running\n").expect("written");
-    let begun = Instant::now();
     let said = when_its_target_is_gone(
         &machine,
         "mount -t tmpfs none /run; mkdir -p /run/systemd/system",
         // As long as the machine does not end, it waits.
-        "umount a & sleep 8; kill -0 $!; echo waits; echo stopping >says; begun=$(date +%s); wait $!; \
-         echo $(($(date +%s) - begun)) >took; until [ -z \"$(ls run | grep json)\" ]; do sleep 0.1; done",
+        "umount a & sleep 8; kill -0 $!; echo waits; echo stopping >says; wait $!; \
+         until [ -z \"$(ls run | grep json)\" ]; do sleep 0.1; done",
     );
-    assert_eq!(
-        (said.code, said.stdout.as_str()),
-        (Some(0), "waits\n"),
-        "{said:?} after {:?}",
-        begun.elapsed()
-    );
-    let took = fs::read_to_string(machine.path("took")).expect("seconds");
-    assert!(took.trim().parse::<u32>().is_ok_and(|seconds| seconds < 20), "{took}");
+    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "waits\n"), "{said:?}");
     let logs = fs::read_dir(machine.path("run")).expect("a folder").flatten();
     let log: String = logs.filter_map(|entry| fs::read_to_string(entry.path()).ok()).collect();
     for words in ["the machine ends, and the target is away", "what was not written yet is lost"] {

@@ -48,7 +48,10 @@ const SAY: Duration = Duration::from_secs(2);
 const END: Duration = Duration::from_secs(45);
 
 pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
-    leftovers::sweep()?;
+    if let Err(error) = leftovers::sweep() {
+        // What another one has left is no reason to leave this one mounted.
+        tracing::warn!("{error:#}");
+    }
     let (directory, found) = find(&args.target)?;
     let shown = directory.display().to_string();
     let busy = if args.lazy { Busy::Detach } else { Busy::Refuse };
