@@ -1,5 +1,5 @@
-//! Files that a program makes again and again, for other programs that read them: each appears whole, and takes the place
-//! of none but one of its own kind. A path of a configuration or a command line may be a slip, and what is there
+//! Files that a program makes again and again, for other programs that read them: each appears whole, and takes the
+//! place of none but one of its own kind. A path of a configuration or a command line may be a slip, and what is there
 //! somebody's only copy.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions, Permissions};

@@ -1,6 +1,6 @@
 //! How a mount is by now. An entry says what was so when it was written. Its program notices an unmount a moment after
-//! the mount table does, and ends a moment after that, or much later where the disk is in use still. So whoever is about
-//! to say of a namespace that it is mounted asks here.
+//! the mount table does, and ends a moment after that, or much later where the disk is in use still. So whoever is
+//! about to say of a namespace that it is mounted asks here.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -23,8 +23,8 @@ pub(crate) enum Standing {
     Mounted(Vec<PathBuf>),
     /// It is mounted nowhere that this process sees, and its disk is in use. By whom, in words.
     InUse(String),
-    /// It is mounted nowhere, and nobody is known who uses its disk: its end is near. What that waits for, if it does, in
-    /// words.
+    /// It is mounted nowhere, and nobody is known who uses its disk: its end is near. What that waits for, if it does,
+    /// in words.
     Ends(Option<String>),
     /// Its program has ended.
     Over,
