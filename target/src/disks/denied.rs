@@ -64,8 +64,8 @@ fn closed(folder: &Path, user: &str) -> String {
     let mode = metadata.mode() & 0o777;
     if mode == 0 && HOMES.iter().any(|home| Path::new(home) == folder) {
         return format!(
-            "the unit hides {shown} (ProtectHome=yes): keep the disk elsewhere, or write ProtectHome=no below [Service] \
-             in a drop-in (systemctl edit ringfab-target)"
+            "the unit hides {shown} (ProtectHome=yes): keep the disk elsewhere, or write ProtectHome=no below \
+             [Service] in a drop-in (systemctl edit ringfab-target)"
         );
     }
     let owner = name_of(metadata.uid().into());
