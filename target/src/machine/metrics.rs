@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use ringfab_process::made_file;
+
 use super::{Finding, folder, listeners};
 use crate::config::MetricsConfig;
-use crate::made_file;
 use crate::metrics::file::KIND;
 use crate::worker;
 

@@ -12,9 +12,11 @@ use clap::Args;
 use ringfab_fuse::{LoopDevice, LoopOptions, loop_device};
 use serde::{Deserialize, Serialize};
 
+use super::arguments;
 use super::child::{self, Bond, Ended, Running};
-use super::{arguments, device};
 use crate::context::Usage;
+use crate::mounts::device;
+use crate::mounts::holders::Mount;
 
 /// What is to be done.
 #[derive(Args, Debug)]
@@ -150,7 +152,7 @@ fn mounted(args: &StepArgs) -> Result<Done> {
 }
 
 fn mounted_kind(directory: &Path) -> String {
-    crate::fuse::holders::Mount::at(directory).map(|mount| mount.kind).unwrap_or_default()
+    Mount::at(directory).map(|mount| mount.kind).unwrap_or_default()
 }
 
 impl StepArgs {
@@ -210,6 +212,8 @@ impl StepArgs {
         if Path::new(SYSTEMD).exists() {
             options.push("_netdev");
         }
+        // umount(8) waits for the end of this mount's process then, and says whether all was written.
+        options.push(arguments::HAS_HELPER);
         let options = options.join(",");
         let (path, directory) = (device.to_string_lossy(), self.directory.to_string_lossy());
         let mut arguments = Vec::new();
