@@ -197,6 +197,7 @@ impl Peer {
             }
             *left -= 1;
         }
+        assert_eq!(entry.fuse(), 0, "no half of a fused command is ever sent");
         let from_host = if is_io {
             matches!(entry.opcode, 1 | 5 | 9)
         } else {
@@ -396,6 +397,7 @@ impl Peer {
                 data[..8].copy_from_slice(&self.blocks.to_le_bytes());
                 data[33] = self.announced.dlfeat;
                 data[104..120].fill(if self.faults.other_nguid { 2 } else { 1 });
+                data[128..130].copy_from_slice(&self.announced.metadata_bytes.to_le_bytes());
                 data[130] = 12;
             }
             1 => {
