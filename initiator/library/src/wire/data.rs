@@ -18,8 +18,8 @@ pub(crate) struct AnswerData<'a> {
 /// Fewer bytes came than are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Short {
-    received: u32,
-    needed: u32,
+    pub(super) received: u32,
+    pub(super) needed: u32,
 }
 
 impl<'a> AnswerData<'a> {
