@@ -31,11 +31,9 @@
 //! The control side keeps its state behind ordinary locks. What the data path reads for each command (readiness, sizes,
 //! whether I/O is allowed) is in atomics.
 //!
-//! # What it does not do
+//! # What is not there
 //!
-//! Reservations, ANA, metadata and protection information, zoned namespaces, Write Uncorrectable, directives, and
-//! whatever a host could manage: namespaces, firmware, formatting, sanitizing. It has the dynamic controller model
-//! only.
+//! `docs/not-there.md` of the project lists it.
 
 pub mod admin;
 mod command;

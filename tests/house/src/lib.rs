@@ -3,6 +3,7 @@
 #![cfg(test)]
 
 mod layers;
+mod missing;
 mod public;
 mod sizes;
 mod source;
