@@ -38,13 +38,9 @@ main() {
     manual "$1/ringfab" 1
     put 0644 "$MAN/man5" configs/man/*.5
     put 0644 "$MAN/man8" configs/man/*.8
-    put 0644 "$SHARE/doc/ringfab-target" CHANGELOG.md SECURITY.md
-    put 0644 "$SHARE/doc/ringfab-target/configs" configs/full.toml configs/minimal.toml \
-        configs/*.yml configs/*.json
+    tests/scripts/documents.sh "$DESTDIR$SHARE/doc/ringfab-target"
+    tests/scripts/documents.sh "$DESTDIR$SHARE/doc/ringfab"
     put 0644 "$SHARE/doc/ringfab-target/drop-ins" systemd/drop-ins/*.conf
-    put 0644 "$SHARE/doc/ringfab" CHANGELOG.md
-    put 0644 "$SHARE/doc/ringfab/configs" configs/volumes.toml
-    put 0644 "$SHARE/doc/ringfab/configs/fio" configs/fio/*.fio
     [ -e "$DESTDIR$ETC/ringfab/target.toml" ] || put_as 0644 "$ETC/ringfab/target.toml" configs/minimal.toml
     finish
     undo_all
@@ -64,7 +60,9 @@ manual() {
     local name
     name=$(basename "$1")
     "$1" manual --man "$TMP/$name/man" --completions "$TMP/$name"
-    put 0644 "$MAN/man$2" "$TMP/$name/man"/*
+    put 0644 "$MAN/man$2" "$TMP/$name/man"/*."$2"
+    # Pages of files.
+    [ ! -e "$TMP/$name/man/target.toml.5" ] || put 0644 "$MAN/man5" "$TMP/$name/man/target.toml.5"
     put_as 0644 "$SHARE/bash-completion/completions/$name" "$TMP/$name/$name.bash"
     put 0644 "$SHARE/zsh/vendor-completions" "$TMP/$name/_$name"
     put 0644 "$SHARE/fish/vendor_completions.d" "$TMP/$name/$name.fish"

@@ -196,6 +196,7 @@ impl Connection<'_> {
         if self.shared.fault == Fault::Drips {
             for byte in response.as_bytes() {
                 self.say(&[*byte])?;
+                // Its fault is to be slow.
                 std::thread::sleep(Duration::from_secs(1));
             }
         }

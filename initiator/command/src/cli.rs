@@ -47,7 +47,8 @@ const MANUAL: Manual = Manual {
         ("/etc/nvme/hostnqn", "The name of this host, unless --hostnqn is given."),
         ("/etc/nvme/hostid", "The identifier of this host, unless --hostid is given."),
     ],
-    see_also: &["ringfab-target(8)", "nvme(1)"],
+    see_also: &["volumes.toml(5)", "ringfab-target(8)", "nvme(1)"],
+    formats: &[],
 };
 
 /// The initiator of Ringfab: finds, shows, measures and uses NVMe over Fabrics namespaces.

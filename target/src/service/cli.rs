@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use ringfab_process::format::FileFormat;
 use ringfab_process::manual::Manual;
 use ringfab_process::terminal::{self, Color, ColorOption, Stream};
 use ringfab_process::{log, signals};
@@ -188,7 +189,17 @@ const MANUAL: Manual = Manual {
         ("/run/ringfab/control.sock", "Where a target that runs takes requests."),
         ("/srv/ringfab", "Files that serve as disks."),
     ],
-    see_also: &["ringfab(1)", "systemctl(1)", "journalctl(1)"],
+    see_also: &["target.toml(5)", "ringfab(1)", "systemctl(1)", "journalctl(1)"],
+    formats: &[TARGET_TOML],
+};
+
+/// The page of the configuration is made of the example that explains every key.
+const TARGET_TOML: FileFormat = FileFormat {
+    name: "target.toml",
+    about: "what a Ringfab target serves to whom",
+    path: "/etc/ringfab/target.toml",
+    example: include_str!("../../../configs/full.toml"),
+    see_also: &["ringfab-target(8)", "ringfab-target-check(8)", "ringfab-target-serve(8)"],
 };
 
 /// Runs a command line; `start` starts the cores of `serve`. The exit code is 0 when all went well, 2 when the command
@@ -328,5 +339,23 @@ mod tests {
             assert_eq!(help.contains("\nSIZE is a number of bytes"), takes, "{name}");
         });
         assert!(count > 30, "{count}");
+    }
+
+    #[test]
+    fn the_page_of_the_configuration_says_all_that_the_example_says() {
+        use clap::CommandFactory;
+        let folder = tempfile::tempdir().unwrap();
+        let words =
+            ["ringfab-target", "manual", "--man", folder.path().to_str().unwrap()].map(OsString::from);
+        MANUAL.answer(Arguments::command(), &words).expect("asked").unwrap();
+        let page = std::fs::read_to_string(folder.path().join("target.toml.5")).unwrap();
+        let page = page.replace("\\-", "-").replace("\\&", "").replace("\\*(Aq", "'");
+        let mut count = 0;
+        for line in TARGET_TOML.example.lines().map(|line| line.trim_start_matches('#').trim()) {
+            assert!(page.contains(line), "the page does not say `{line}`");
+            count += usize::from(!line.is_empty());
+        }
+        assert!(count > 150, "{count}");
+        assert!(page.contains("spin_us = 100") && page.contains("[[subsystem.namespace]]"), "{page}");
     }
 }

@@ -4,6 +4,7 @@
 
 mod layers;
 mod missing;
+mod pauses;
 mod public;
 mod sizes;
 mod source;

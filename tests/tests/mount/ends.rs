@@ -425,6 +425,7 @@ fn a_terminal_that_closes_ends_nothing() {
     }
     assert_eq!(fs::read_link(format!("/proc/{keeper}/cwd")).expect("a directory"), Path::new("/"));
     kill(Pid::from_raw(keeper as i32), Signal::SIGHUP).expect("it lives");
+    // It must be seen to do nothing.
     std::thread::sleep(Duration::from_millis(200));
     fs::write(machine.path("a/file"), "written").expect("it serves");
     machine.ok(&["umount", &machine.text("a")]);

@@ -74,6 +74,9 @@ fn failed(error: &ConnectError) -> ConnectionEvent {
         }
         _ => Step::Mpa,
     };
+    if let ConnectError::MpaEnded(what) = error {
+        return ConnectionEvent::ConnectFailed { step, cause: Cause::Unanswered(what.clone()) };
+    }
     // The step is shown anyway, so its name in front of the text is cut.
     let text = error.to_string();
     let text = text.strip_prefix("connect: ").or_else(|| text.strip_prefix("MPA: ")).unwrap_or(&text);

@@ -80,6 +80,9 @@ fn failed(error: &ConnectError) -> ConnectionEvent {
         ConnectError::TimedOut { step: "TLS handshake", .. } => Step::Tls,
         _ => Step::Initialize,
     };
+    if let ConnectError::InitializeEnded(what) = error {
+        return ConnectionEvent::ConnectFailed { step, cause: Cause::Unanswered(what.clone()) };
+    }
     // The step is shown anyway, so its name in front of the text is cut.
     let text = error.to_string();
     let cut = ["connect: ", "ICReq: ", "TLS handshake: "].iter().find_map(|name| text.strip_prefix(name));
