@@ -18,6 +18,7 @@ use ringfab_auth::{SequenceNumbers, system_random};
 pub use connect::{Attached, ConnectRequest};
 pub use make::TargetError;
 pub use psk::NoPsk;
+pub(crate) use psk::tls_key_age;
 pub(crate) use refusal::Refusal;
 
 use crate::config::Config;
@@ -114,7 +115,7 @@ impl Target {
         let mut served = self.lock_served();
         let (next, difference) = served.followed_by(next)?;
         *served = Arc::new(next);
-        difference.rekeyed.union(&difference.narrowed).for_each(|host| self.generated.forget(host));
+        difference.revoked.keys().chain(&difference.narrowed).for_each(|host| self.generated.forget(host));
         for (subsystem, namespace) in &difference.closed {
             subsystem.keep_media_errors(namespace.media_errors());
         }

@@ -25,9 +25,9 @@ pub struct TlsStream {
 struct Only(TlsPsk);
 
 impl PskStore for Only {
-    fn find(&self, identity: &[u8]) -> Result<(Secret, CipherSuite), String> {
+    fn find(&self, identity: &[u8]) -> Result<Vec<(Secret, CipherSuite)>, String> {
         if self.0.is_known_by(identity) {
-            return Ok((self.0.secret().clone(), self.0.suite()));
+            return Ok(vec![(self.0.secret().clone(), self.0.suite())]);
         }
         Err("only one identity is known".to_owned())
     }

@@ -4,7 +4,6 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ringfab_auth::{
     DhchapKey, Group, Hash, HostStep, HostTransaction, KeySource, Parties, Policy, Refusal, SequenceNumbers,
@@ -16,7 +15,7 @@ use ringfab_spec::nqn::Nqn;
 use ringfab_spec::property::offset;
 use ringfab_spec::sqe::{AuthenticationCommand, ConnectData, PropertySize};
 use ringfab_spec::{IntoBytes, SglDescriptor, Status, SubmissionEntry};
-use ringfab_target::config::HostConfig;
+use ringfab_target::config::{HostConfig, OldKeys};
 use ringfab_tests::raw_host::{CC_ENABLE, HOST_ID, RawHost};
 use ringfab_tests::{NQN, TestTarget, wait_until};
 use tempfile::TempDir;
@@ -31,7 +30,7 @@ const MEMORY: &str = "[[subsystem.namespace]]\nmemory = \"1MiB\"\n";
 /// A target that knows the keys of a host, and the folder with these.
 struct Guarded {
     target: TestTarget,
-    folder: TempDir,
+    _folder: TempDir,
     key: DhchapKey,
     controller_key: DhchapKey,
 }
@@ -57,7 +56,7 @@ impl Guarded {
             path.display(),
             controller_path.display()
         );
-        Self { target: TestTarget::start(&host), folder, key, controller_key }
+        Self { target: TestTarget::start(&host), _folder: folder, key, controller_key }
     }
 
     /// What a host knows that authenticates the target, too.
@@ -319,24 +318,49 @@ fn a_host_goes_on_while_its_key_and_what_it_may_use_stay() {
     guest.host.end(guest.queue);
 }
 
+/// The life of a key: another one comes, which counts from the next time. The old one counts beside it if that is
+/// configured, and ends who has shown it when it is taken away.
 #[test]
-fn a_host_whose_key_goes_is_disconnected_and_comes_back_with_the_new_one() {
+fn a_replaced_key_counts_from_the_next_time_on_and_a_revoked_one_ends_who_has_shown_it() {
     let guarded = Guarded::start("");
-    let mut guest = Guest::connect(&guarded.target, HOST).expect("connected");
-    assert_eq!(guest.authenticate(&guarded.both()), Ok(true));
+    let mut first = Guest::connect(&guarded.target, HOST).expect("connected");
+    assert_eq!(first.authenticate(&guarded.both()), Ok(true));
     let new = generate(Hash::Sha384);
-    write_key(&guarded.folder.path().join("host"), &new);
     let mut manager = guarded.target.manager();
     let mut host = manager.configured().running.host(HOST);
-    let authentication = host.authentication.as_mut().expect("it has a key");
-    authentication.key.key = new.clone();
-    manager.set_host(host).expect("another key");
-    guest.host.end(guest.queue);
+    let keys = host.authentication.as_mut().expect("it has a key");
+    let old = OldKeys { key: keys.key.clone(), controller_key: keys.controller_key.clone() };
+    keys.key.key = new.clone();
+    manager.set_host(host.clone()).expect("another key");
+    assert_eq!(first.controller_status(), Status::SUCCESS, "it goes on");
+    let with_old = Credentials::new(&guarded.key, None);
     let mut guest = Guest::connect(&guarded.target, HOST).expect("connected");
-    assert!(guest.authenticate(&Credentials::new(&guarded.key, None)).is_err());
+    assert!(guest.authenticate(&with_old).is_err(), "it does not count any more");
+    let shown = |age: &str| {
+        let status = guarded.target.manager().status().expect("cores that answer");
+        status.controllers.iter().any(|one| one.authentication.as_ref().is_some_and(|shown| shown.key == age))
+    };
+    assert!(shown("replaced"));
+    // Both count, and no more once the time is over.
+    host.authentication.as_mut().expect("keys").old = Some(old);
+    host.old_keys_until = "2000-01-01T00:00:00Z".parse().ok();
+    manager.set_host(host.clone()).expect("both keys");
     let mut guest = Guest::connect(&guarded.target, HOST).expect("connected");
-    assert_eq!(guest.authenticate(&Credentials::new(&new, None)), Ok(false));
-    assert!(
-        !guest.host.is_silent(guest.queue, Duration::ZERO) || guest.controller_status() == Status::SUCCESS
-    );
+    assert!(guest.authenticate(&with_old).is_err(), "its time is over");
+    host.old_keys_until = "2999-01-01T00:00:00Z".parse().ok();
+    manager.set_host(host).expect("both keys");
+    let mut second = Guest::connect(&guarded.target, HOST).expect("connected");
+    assert_eq!(second.authenticate(&with_old), Ok(false));
+    let mut third = Guest::connect(&guarded.target, HOST).expect("connected");
+    assert_eq!(third.authenticate(&Credentials::new(&new, None)), Ok(false));
+    assert!(shown("old") && shown("new") && !shown("replaced"));
+    // Taken away.
+    let said = manager.revoke_old_keys(HOST).expect("there is one");
+    assert_eq!(said.len(), 1, "{said:?}");
+    first.host.end(first.queue);
+    second.host.end(second.queue);
+    assert_eq!(third.controller_status(), Status::SUCCESS);
+    assert!(shown("new") && !shown("old"));
+    let error = manager.revoke_old_keys(HOST).expect_err("the last key stays");
+    assert!(error.contains("has no old key; `host deny` keeps a host away"), "{error}");
 }

@@ -16,6 +16,7 @@ use ringfab_initiator::{
     Authentication, AuthenticationFailure, Cause, ConnectError, ConnectOptions, HostIdentity, Key, Keys,
     ReconnectPolicy, Url,
 };
+use ringfab_target::config::OldKeys;
 use ringfab_tests::{NQN, Service, TestTarget, free_port, program, wait_until};
 use tempfile::TempDir;
 
@@ -310,6 +311,9 @@ fn a_target_whose_key_is_changed_is_waited_for_and_a_wrong_key_is_no_lost_networ
     let mut host = manager.configured().running.host(HOST);
     host.authentication.as_mut().expect("it has a key").key.key = new.clone();
     manager.set_host(host).expect("another key");
+    // It counts from the next time on.
+    load.goes_on();
+    manager.kick_host(None, HOST).expect("connected");
     // The host finds the new one a while later.
     std::thread::sleep(Duration::from_millis(300));
     let before = load.commands.load(Ordering::Relaxed);
@@ -320,6 +324,46 @@ fn a_target_whose_key_is_changed_is_waited_for_and_a_wrong_key_is_no_lost_networ
     load.goes_on();
     load.end();
     controller.detach().expect("in order");
+}
+
+/// As docs/authentication.md has it: the target has both keys, then the host gets the new ones, then the old ones go.
+/// The load never stops, and is interrupted only where somebody disconnects the host.
+#[test]
+fn keys_of_both_ends_are_replaced_under_load_and_nothing_is_lost() {
+    for transport in TRANSPORTS {
+        let guarded = Guarded::start(transport, "");
+        let controller = connect(guarded.options(guarded.keys.keys(true)), 2).expect("attached");
+        let load = Load::start(&controller, 2);
+        load.goes_on();
+        let (new, new_controller) = (generate(), generate());
+        let mut manager = guarded.target.manager();
+        let mut host = manager.configured().running.host(HOST);
+        let keys = host.authentication.as_mut().expect("it has keys");
+        keys.old = Some(OldKeys { key: keys.key.clone(), controller_key: keys.controller_key.clone() });
+        keys.key.key = new.clone();
+        keys.controller_key.as_mut().expect("there is one").key = new_controller.clone();
+        manager.set_host(host).expect("new keys");
+        let is_shown = |age: &str| {
+            let status = guarded.target.manager().status().expect("cores that answer");
+            status.controllers.iter().any(|one| one.authentication.as_ref().is_some_and(|it| it.key == age))
+        };
+        // Whoever comes back by accident has the old ones still.
+        manager.kick_host(None, HOST).expect("connected");
+        load.goes_on();
+        assert!(is_shown("old"));
+        guarded.keys.put("controller", &new_controller);
+        guarded.keys.put("host", &new);
+        manager.kick_host(None, HOST).expect("connected");
+        load.goes_on();
+        assert!(is_shown("new") && !is_shown("old"));
+        let controllers = guarded.target.target.controllers();
+        manager.revoke_old_keys(HOST).expect("there are old ones");
+        load.goes_on();
+        let ids = |all: Vec<Arc<_>>| all.iter().map(Arc::as_ptr).collect::<Vec<_>>();
+        assert_eq!(ids(guarded.target.target.controllers()), ids(controllers), "nobody was disconnected");
+        load.end();
+        controller.detach().expect("in order");
+    }
 }
 
 /// A target in a process of its own, which knows the keys.

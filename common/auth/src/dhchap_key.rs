@@ -3,6 +3,7 @@
 use rand_core::CryptoRng;
 use ringfab_spec::Nqn;
 
+use crate::fingerprint::KeyFingerprint;
 use crate::hash::Hash;
 use crate::interchange::{DHCHAP, KeyError};
 use crate::secret::{Secret, SecretText};
@@ -54,6 +55,11 @@ impl DhchapKey {
     /// Bytes of the secret.
     pub fn length(&self) -> usize {
         self.secret.expose().len()
+    }
+
+    /// Which key it is.
+    pub fn fingerprint(&self) -> KeyFingerprint {
+        KeyFingerprint::of(&self.secret)
     }
 
     /// The key that responses are computed with. `owner` is who proves to have it: the host for a host's key, the

@@ -23,6 +23,7 @@
 mod computation;
 mod controller;
 mod dhchap_key;
+mod fingerprint;
 mod group;
 mod hash;
 mod host;
@@ -39,6 +40,7 @@ mod secret;
 pub use computation::{Computation, Computed};
 pub use controller::{ControllerState, ControllerTransaction, Received};
 pub use dhchap_key::DhchapKey;
+pub use fingerprint::KeyFingerprint;
 pub use group::{Group, UnknownGroup};
 pub use hash::{Hash, UnknownHash};
 pub use host::{HostState, HostStep, HostTransaction};

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use rand_core::CryptoRng;
 use ringfab_spec::auth::{FailureExplanation, FailureReason};
 
+use crate::fingerprint::KeyFingerprint;
 use crate::group::Group;
 use crate::hash::Hash;
 use crate::message::Failure;
@@ -21,6 +22,8 @@ pub struct Authenticated {
     pub group: Group,
     /// Whether the host has authenticated the controller as well.
     pub controller_too: bool,
+    /// Which key of the host was used.
+    pub key: KeyFingerprint,
     /// What secure channel concatenation has made.
     pub generated_psk: Option<InputPsk>,
 }

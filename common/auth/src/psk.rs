@@ -12,6 +12,7 @@ use rand_core::CryptoRng;
 use ringfab_spec::Nqn;
 use thiserror::Error;
 
+use crate::fingerprint::KeyFingerprint;
 use crate::hash::{Hash, TLS13};
 use crate::interchange::{KeyError, TLS};
 use crate::secret::{Secret, SecretText, is_equal};
@@ -137,6 +138,11 @@ impl ConfiguredPsk {
     /// Bytes of the key.
     pub fn length(&self) -> usize {
         self.secret.expose().len()
+    }
+
+    /// Which key it is.
+    pub fn fingerprint(&self) -> KeyFingerprint {
+        KeyFingerprint::of(&self.secret)
     }
 
     /// The suite for a key of this length.

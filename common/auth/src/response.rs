@@ -6,6 +6,7 @@ use ringfab_spec::Nqn;
 use ringfab_spec::auth::SecureChannel;
 
 use crate::dhchap_key::DhchapKey;
+use crate::fingerprint::KeyFingerprint;
 use crate::hash::Hash;
 use crate::psk::Names;
 use crate::secret::Secret;
@@ -17,6 +18,7 @@ pub struct Parties {
     subsystem: String,
     host_key: Secret,
     controller_key: Option<Secret>,
+    key: KeyFingerprint,
 }
 
 impl Parties {
@@ -32,6 +34,7 @@ impl Parties {
             subsystem: subsystem.as_str().to_owned(),
             host_key: host_key.transformed(host),
             controller_key: controller_key.map(|key| key.transformed(subsystem)),
+            key: host_key.fingerprint(),
         })
     }
 
@@ -49,6 +52,11 @@ impl Parties {
     pub fn names(&self) -> Names<'_> {
         let name = |text| Nqn::new(text).expect("it was one");
         Names { host: name(&self.host), subsystem: name(&self.subsystem) }
+    }
+
+    /// Which key of the host it is.
+    pub fn key(&self) -> KeyFingerprint {
+        self.key
     }
 
     /// Whether there is a key for the controller.

@@ -39,8 +39,8 @@ impl Store {
 }
 
 impl PskStore for Store {
-    fn find(&self, identity: &[u8]) -> Result<(Secret, CipherSuite), String> {
-        self.0.get(identity).cloned().ok_or_else(|| "nobody has it".to_owned())
+    fn find(&self, identity: &[u8]) -> Result<Vec<(Secret, CipherSuite)>, String> {
+        self.0.get(identity).map(|key| vec![key.clone()]).ok_or_else(|| "nobody has it".to_owned())
     }
 }
 

@@ -1,9 +1,12 @@
 //! How a host proves who it is, what a subsystem demands of it, and where the keys for that are.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::time::Duration;
 
-use ringfab_auth::{CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeySource};
+use ringfab_auth::{
+    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeyFingerprint, KeySource,
+};
 
 use crate::confinement;
 use crate::worker;
@@ -27,10 +30,21 @@ pub struct HostAuthentication {
     pub key: ConfiguredKey<DhchapKey>,
     /// The key with which the controller proves who it is, if the host asks for that.
     pub controller_key: Option<ConfiguredKey<DhchapKey>>,
+    /// The keys before, for a host that does not have the new ones yet.
+    pub old: Option<OldKeys>,
     /// Hash functions, the preferred one first; at least one.
     pub hashes: Vec<Hash>,
     /// Groups, the preferred one first; at least one.
     pub groups: Vec<Group>,
+}
+
+/// Keys that a host had before. Whoever shows the old one is shown the controller's old one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OldKeys {
+    /// The key of the host.
+    pub key: ConfiguredKey<DhchapKey>,
+    /// The key of the controller: its old one, or the one that it still has.
+    pub controller_key: Option<ConfiguredKey<DhchapKey>>,
 }
 
 /// The key by which a host and the target know each other in TLS.
@@ -38,6 +52,8 @@ pub struct HostAuthentication {
 pub struct HostTls {
     /// The key.
     pub key: ConfiguredKey<ConfiguredPsk>,
+    /// The key before, for a host that does not have the new one yet.
+    pub old: Option<ConfiguredKey<ConfiguredPsk>>,
     /// How the keys of its connections are derived.
     pub derivation: Derivation,
 }
@@ -61,10 +77,32 @@ impl Default for Demands {
 }
 
 impl HostTls {
-    /// Whether the key and its derivation are the same, wherever the key is.
-    pub fn has_same_key(&self, other: &Self) -> bool {
-        self.key.key == other.key.key && self.derivation == other.derivation
+    /// All keys, the newest first.
+    pub fn keys(&self) -> impl Iterator<Item = &ConfiguredKey<ConfiguredPsk>> {
+        std::iter::once(&self.key).chain(&self.old)
     }
+
+    /// The keys of these that count no more with `next`: that brings no newer one, and lacks them.
+    pub fn revoked_by<'a>(&'a self, next: Option<&HostTls>) -> Vec<&'a ConfiguredPsk> {
+        let of = |keys: &HostTls| keys.keys().map(|one| one.key.fingerprint()).collect();
+        let revoked = revoked(&of(self), &next.map(of).unwrap_or_default());
+        self.keys().map(|one| &one.key).filter(|key| revoked.contains(&key.fingerprint())).collect()
+    }
+}
+
+/// The age of a key at this place in the list of a host's keys.
+pub(crate) fn age(place: Option<usize>) -> &'static str {
+    match place {
+        Some(0) => "new",
+        Some(_) => "old",
+        None => "replaced",
+    }
+}
+
+/// What becomes of the keys of a host in a change. One that brings a key replaces those that go: they count until hosts
+/// authenticate again. One that brings none revokes them.
+fn revoked(before: &BTreeSet<KeyFingerprint>, after: &BTreeSet<KeyFingerprint>) -> BTreeSet<KeyFingerprint> {
+    if after.is_subset(before) { before - after } else { BTreeSet::new() }
 }
 
 impl HostAuthentication {
@@ -74,10 +112,28 @@ impl HostAuthentication {
         hash && self.groups.iter().any(|group| *group != Group::Null)
     }
 
-    /// Whether the keys are the same, wherever they are.
-    pub fn has_same_keys(&self, other: &Self) -> bool {
-        let controller_key = |one: &Self| one.controller_key.as_ref().map(|key| key.key.clone());
-        self.key.key == other.key.key && controller_key(self) == controller_key(other)
+    /// All keys of the host, the newest first.
+    pub fn keys(&self) -> impl Iterator<Item = &ConfiguredKey<DhchapKey>> {
+        std::iter::once(&self.key).chain(self.old.iter().map(|old| &old.key))
+    }
+
+    /// All keys of the host and of the controller, with the keys of the configuration that they belong to.
+    pub(crate) fn all_keys(&self) -> impl Iterator<Item = (&'static str, &ConfiguredKey<DhchapKey>)> {
+        let of_host = self.keys().map(|key| ("dhchap_key", key));
+        let old = self.old.iter().filter_map(|old| old.controller_key.as_ref());
+        let of_controller = self.controller_key.iter().chain(old).map(|key| ("dhchap_controller_key", key));
+        of_host.chain(of_controller)
+    }
+
+    /// How old a key is that the host has shown: `new`, `old`, or `replaced`, which counts no more.
+    pub(crate) fn age_of(&self, key: KeyFingerprint) -> &'static str {
+        age(self.keys().position(|one| one.key.fingerprint() == key))
+    }
+
+    /// The keys of the host that count no more with `next`: that brings no newer one, and lacks them.
+    pub fn revoked_by(&self, next: Option<&HostAuthentication>) -> BTreeSet<KeyFingerprint> {
+        let of = |keys: &HostAuthentication| keys.keys().map(|one| one.key.fingerprint()).collect();
+        revoked(&of(self), &next.map(of).unwrap_or_default())
     }
 
     /// Whether every hash function and group of the other one may be used here, in whatever order.

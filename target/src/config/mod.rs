@@ -12,6 +12,7 @@ pub(crate) mod ports;
 mod rate_limits;
 mod reader;
 mod resolved;
+mod until;
 
 #[cfg(test)]
 mod tests;
@@ -29,7 +30,8 @@ use ringfab_memory::ClassLayout;
 use ringfab_process::log::Format;
 use uuid::Uuid;
 
-pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls};
+pub(crate) use authentication::age;
+pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls, OldKeys};
 pub use confinement::{ConfinementConfig, USUAL_PORTS};
 pub use difference::{Change, ChangeLine, difference};
 use error::Credentials;
@@ -38,6 +40,7 @@ use load::Input;
 use places::Seen;
 pub use rate_limits::{DEFAULT_SHARES, HostConfig, NamespaceLimits, RateLimits};
 pub use ringfab_auth::KeySource;
+pub use until::Until;
 
 /// Everything that a target is told.
 #[derive(Clone, Debug, PartialEq)]

@@ -183,16 +183,10 @@ fn disk(nqn: &str, namespace: &NamespaceConfig) -> Option<Place> {
 /// The keys that are in files.
 pub(crate) fn keys(config: &Config) -> impl Iterator<Item = Place> {
     config.hosts.iter().flat_map(|host| {
-        let authentication = host.authentication.as_ref();
-        let keys = [
-            ("dhchap_key", authentication.map(|one| &one.key.source)),
-            (
-                "dhchap_controller_key",
-                authentication.and_then(|one| one.controller_key.as_ref()).map(|key| &key.source),
-            ),
-            ("tls_key", host.tls.as_ref().map(|tls| &tls.key.source)),
-        ];
-        keys.into_iter().filter_map(|(name, source)| match source? {
+        let dhchap = host.authentication.iter().flat_map(|one| one.all_keys());
+        let dhchap = dhchap.map(|(name, key)| (name, &key.source));
+        let tls = host.tls.iter().flat_map(|tls| tls.keys()).map(|key| ("tls_key", &key.source));
+        dhchap.chain(tls).filter_map(|(name, source)| match source {
             KeySource::Keyring(_) => None,
             source => Some(Place::new(format!("the {name} of host {}", host.nqn), &source.place().ok()?)),
         })

@@ -1,10 +1,11 @@
 //! Hosts: how much they may do in a second, what shares they have of what is there, and which keys.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use super::KeySource;
 use super::authentication::{HostAuthentication, HostTls, is_unseen_credential};
+use super::until::Until;
 
 /// The share of a host of which nothing is said.
 pub const DEFAULT_SHARES: u32 = 100;
@@ -85,15 +86,26 @@ pub struct HostConfig {
     pub authentication: Option<HostAuthentication>,
     /// Its key for TLS.
     pub tls: Option<HostTls>,
+    /// How long its old keys count; until they are taken away if this is not said.
+    pub old_keys_until: Option<Until>,
 }
 
 impl HostConfig {
     /// Where its keys are.
     pub(crate) fn key_sources(&self) -> impl Iterator<Item = &KeySource> {
-        let dhchap = self.authentication.iter().flat_map(|one| {
-            [Some(&one.key), one.controller_key.as_ref()].into_iter().flatten().map(|key| &key.source)
-        });
-        dhchap.chain(self.tls.iter().map(|one| &one.key.source))
+        let dhchap = self.authentication.iter().flat_map(|one| one.all_keys().map(|(_, key)| &key.source));
+        dhchap.chain(self.tls.iter().flat_map(|tls| tls.keys().map(|key| &key.source)))
+    }
+
+    /// Whether it has keys before those that it has now.
+    pub fn has_old_keys(&self) -> bool {
+        let tls = self.tls.as_ref().is_some_and(|tls| tls.old.is_some());
+        tls || self.authentication.as_ref().is_some_and(|one| one.old.is_some())
+    }
+
+    /// Whether its old keys count.
+    pub fn old_keys_count(&self, now: SystemTime) -> bool {
+        !self.old_keys_until.is_some_and(|until| until.is_over(now))
     }
 
     /// Its keys that are credentials of a service, which this process does not see.
@@ -104,7 +116,7 @@ impl HostConfig {
     /// A host of which nothing is said.
     pub fn new(nqn: String) -> Self {
         let limits = RateLimits::default();
-        Self { nqn, shares: DEFAULT_SHARES, limits, authentication: None, tls: None }
+        Self { nqn, shares: DEFAULT_SHARES, limits, authentication: None, tls: None, old_keys_until: None }
     }
 
     /// Whether nothing is said of it.

@@ -8,8 +8,9 @@ use uuid::Uuid;
 
 use super::check::{DERIVATIONS, words_of};
 use super::{
-    Access, Config, ConfinementConfig, Demands, DiscoveryConfig, HostConfig, ListenerConfig, ListenerTls,
-    NamespaceConfig, NamespaceLimits, RateLimits, Referral, Source, SubsystemConfig, Transport,
+    Access, Config, ConfiguredKey, ConfinementConfig, Demands, DiscoveryConfig, HostConfig, ListenerConfig,
+    ListenerTls, NamespaceConfig, NamespaceLimits, RateLimits, Referral, Source, SubsystemConfig, Transport,
+    Until,
 };
 
 /// The text; it parses to the same configuration.
@@ -367,14 +368,23 @@ struct Host<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     tls_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    tls_keys: Option<[String; 2]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     tls_derivation: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old_keys_until: Option<Until>,
 }
 
 #[derive(Serialize)]
 struct Authentication {
-    dhchap_key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dhchap_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dhchap_keys: Option<[String; 2]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dhchap_controller_key: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dhchap_controller_keys: Option<[String; 2]>,
     dhchap_hashes: Vec<&'static str>,
     dhchap_groups: Vec<&'static str>,
 }
@@ -407,18 +417,43 @@ impl<'a> NamespaceLimitsTable<'a> {
 fn host(config: &HostConfig) -> Host<'_> {
     let authentication = config.authentication.as_ref().map(|one| {
         let (dhchap_hashes, dhchap_groups) = words_of(one);
-        let dhchap_controller_key = one.controller_key.as_ref().map(|key| key.source.to_string());
-        let dhchap_key = one.key.source.to_string();
-        Authentication { dhchap_key, dhchap_controller_key, dhchap_hashes, dhchap_groups }
+        let (old, new) = (one.old.as_ref(), one.controller_key.as_ref());
+        let (dhchap_key, dhchap_keys) = sources(Some(&one.key), old.map(|old| &old.key));
+        let old = old.and_then(|old| old.controller_key.as_ref()).filter(|old| Some(*old) != new);
+        let (dhchap_controller_key, dhchap_controller_keys) = sources(new, old);
+        Authentication {
+            dhchap_key,
+            dhchap_keys,
+            dhchap_controller_key,
+            dhchap_controller_keys,
+            dhchap_hashes,
+            dhchap_groups,
+        }
     });
+    let tls = config.tls.as_ref();
+    let (tls_key, tls_keys) = sources(tls.map(|tls| &tls.key), tls.and_then(|tls| tls.old.as_ref()));
     let derivation = |wanted| DERIVATIONS.iter().find(|(_, one)| *one == wanted).map(|(word, _)| *word);
     Host {
         nqn: &config.nqn,
         shares: config.shares,
         limits: Limits::any_of(&config.limits),
         authentication,
-        tls_key: config.tls.as_ref().map(|tls| tls.key.source.to_string()),
-        tls_derivation: config.tls.as_ref().and_then(|tls| derivation(tls.derivation)),
+        tls_key,
+        tls_keys,
+        tls_derivation: tls.and_then(|tls| derivation(tls.derivation)),
+        old_keys_until: config.old_keys_until,
+    }
+}
+
+/// Where a key is, or the list of a key and the one before.
+fn sources<K>(
+    key: Option<&ConfiguredKey<K>>,
+    old: Option<&ConfiguredKey<K>>,
+) -> (Option<String>, Option<[String; 2]>) {
+    let text = |key: &ConfiguredKey<K>| key.source.to_string();
+    match (key, old) {
+        (Some(key), Some(old)) => (None, Some([text(key), text(old)])),
+        (key, _) => (key.map(text), None),
     }
 }
 

@@ -151,10 +151,31 @@ impl Manager {
             let before = next.host(&host.nqn);
             host.authentication = host.authentication.or(before.authentication);
             host.tls = host.tls.or(before.tls);
+            host.old_keys_until = host.old_keys_until.or(before.old_keys_until);
             next.hosts.retain(|one| one.nqn != host.nqn);
             if !host.is_default() {
                 next.hosts.push(host);
             }
+            Ok(())
+        })
+    }
+
+    /// The keys that a host had before count no more, and connections that use them end.
+    ///
+    /// # Errors
+    /// When there are none: nobody may come without a proof because its only key is taken away.
+    pub fn revoke_old_keys(&mut self, nqn: &str) -> Result<Vec<Change>, String> {
+        self.edit(|next| {
+            let host = next.hosts.iter_mut().find(|host| host.nqn == nqn && host.has_old_keys());
+            let host = host.ok_or_else(|| {
+                format!(
+                    "{nqn} has no old key; `host deny` keeps a host away, and dhchap_keys = [new, old] in the \
+                     configuration replaces a key"
+                )
+            })?;
+            host.authentication.iter_mut().for_each(|keys| keys.old = None);
+            host.tls.iter_mut().for_each(|keys| keys.old = None);
+            host.old_keys_until = None;
             Ok(())
         })
     }

@@ -92,6 +92,11 @@ pub enum Request {
         /// NQN of the host.
         host: String,
     },
+    /// Take away the keys that a host had before.
+    HostRevoke {
+        /// NQN of the host.
+        host: String,
+    },
     /// Give a host shares and limits; what is left out has its default.
     HostSet {
         /// What would stand in `[[host]]`.
@@ -197,6 +202,7 @@ impl Request {
             Self::HostAllow { .. } => "host allow",
             Self::HostDeny { .. } => "host deny",
             Self::HostKick { .. } => "host kick",
+            Self::HostRevoke { .. } => "host revoke",
             Self::HostSet { .. } => "host set",
             Self::NamespaceLimit { .. } => "namespace limit",
             Self::NamespaceHosts { .. } => "namespace hosts",
@@ -265,6 +271,7 @@ impl Request {
             Self::SubsystemRemove { subsystem } => manager.remove_subsystem(&subsystem),
             Self::HostAllow { subsystem, host } => manager.allow_host(subsystem.as_deref(), &host),
             Self::HostDeny { subsystem, host } => manager.deny_host(subsystem.as_deref(), &host),
+            Self::HostRevoke { host } => manager.revoke_old_keys(&host),
             Self::HostSet { host } => manager.set_host(fragment("a host", &host, Config::parse_host)?),
             Self::NamespaceLimit { subsystem, nsid, host, limits } => {
                 let limits = fragment("limits", &limits, Config::parse_limits)?;
@@ -393,6 +400,7 @@ mod tests {
                 .prop_map(|(subsystem, host)| Request::HostDeny { subsystem, host }),
             (subsystem.clone(), ".{0,20}")
                 .prop_map(|(subsystem, host)| Request::HostKick { subsystem, host }),
+            ".{0,20}".prop_map(|host| Request::HostRevoke { host }),
             any::<std::net::SocketAddrV6>()
                 .prop_map(|address| Request::ListenerRemove { address: without_scope(address).into() }),
             (subsystem.clone(), any::<u32>(), proptest::option::of(".{0,20}"), any::<u64>()).prop_map(

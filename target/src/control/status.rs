@@ -20,8 +20,8 @@ use crate::confinement;
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
 use crate::model::namespace::{Health, Namespace};
-use crate::model::{Listener, ServedSubsystem, Subsystem, TlsChannel};
-use crate::target::Target;
+use crate::model::{Listener, Served, ServedSubsystem, Subsystem, TlsChannel};
+use crate::target::{Target, tls_key_age};
 use crate::worker::{self, Hanging};
 
 /// A namespace.
@@ -218,6 +218,10 @@ pub struct AuthenticationState {
     pub group: String,
     /// Whether the host has authenticated the controller as well.
     pub both_ways: bool,
+    /// The fingerprint of the key that the host has shown.
+    pub fingerprint: String,
+    /// `new`, `old`, or `replaced`: it counts no more when the host authenticates again.
+    pub key: &'static str,
 }
 
 /// The TLS of a controller's connections.
@@ -227,16 +231,17 @@ pub struct TlsState {
     pub suite: String,
     /// Version of the identity by which both ends know the key: 0 or 1.
     pub identity_version: u8,
-    /// `configured`, or `generated` by secure channel concatenation.
+    /// `generated` by secure channel concatenation, or else which of the configured ones it is: `new`, `old`, or
+    /// `replaced`, which counts no more in another connection.
     pub key: &'static str,
 }
 
-impl From<&TlsChannel> for TlsState {
-    fn from(channel: &TlsChannel) -> Self {
+impl TlsState {
+    fn of(channel: &TlsChannel, served: &Served) -> Self {
         Self {
             suite: channel.suite().to_string(),
             identity_version: channel.version(),
-            key: if channel.is_generated() { "generated" } else { "configured" },
+            key: if channel.is_generated() { "generated" } else { tls_key_age(channel, served) },
         }
     }
 }
@@ -384,7 +389,7 @@ impl View {
             listeners: served.listeners().iter().map(|one| listener(one, of)).collect(),
             subsystems: served.subsystems().iter().map(|one| subsystem(one, of)).collect(),
             hosts: served.limited_hosts().map(HostState::from).collect(),
-            controllers: controllers.iter().map(|one| controller(one, &rates)).collect(),
+            controllers: controllers.iter().map(|one| controller(one, &served, &rates)).collect(),
             namespaces: self.all().map(|one| one.state(&connected, &rates)).collect(),
             hanging: worker::hanging(),
         })
@@ -465,7 +470,7 @@ impl Seen {
     }
 }
 
-fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
+fn controller(controller: &Controller, served: &Served, rates: &Rates) -> ControllerState {
     let queues = controller.queues();
     let queues = queues.iter().map(|queue| QueueState {
         id: queue.id(),
@@ -490,6 +495,8 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         hash: one.hash.to_string(),
         group: one.group.to_string(),
         both_ways: one.controller_too,
+        fingerprint: one.key.to_string(),
+        key: served.authentication_of(&controller.host().nqn).map_or("replaced", |keys| keys.age_of(one.key)),
     });
     let state_name = if state.awaits_proof { "authenticating" } else { "connected" };
     drop(state);
@@ -508,7 +515,7 @@ fn controller(controller: &Controller, rates: &Rates) -> ControllerState {
         last_error,
         latency: LatencyState::of(done.latency.as_deref()),
         authentication,
-        tls: controller.host().tls.as_ref().map(|channel| TlsState::from(&**channel)),
+        tls: controller.host().tls.as_ref().map(|channel| TlsState::of(channel, served)),
         queues: queues.collect(),
     }
 }

@@ -13,9 +13,9 @@ use crate::target::Target;
 struct ServedPsks(Arc<Target>);
 
 impl PskStore for ServedPsks {
-    fn find(&self, identity: &[u8]) -> Result<(Secret, CipherSuite), String> {
-        let psk = self.0.psk(&self.0.served(), identity).map_err(|error| error.to_string())?;
-        Ok((psk.secret().clone(), psk.suite()))
+    fn find(&self, identity: &[u8]) -> Result<Vec<(Secret, CipherSuite)>, String> {
+        let psks = self.0.psks(&self.0.served(), identity).map_err(|error| error.to_string())?;
+        Ok(psks.iter().map(|psk| (psk.secret().clone(), psk.suite())).collect())
     }
 }
 

@@ -1,11 +1,12 @@
 //! What a host has to do before it may use a subsystem.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use ringfab_auth::{Channel, Concatenation, Names, Parties, Policy};
+use ringfab_auth::{Channel, Concatenation, DhchapKey, KeyFingerprint, Names, Parties, Policy};
 
 use super::served::Served;
-use crate::config::{HostAuthentication, HostTls};
+use crate::config::{ConfiguredKey, HostAuthentication, HostConfig, HostTls, Until};
 
 /// What a host has to do before it may use a subsystem.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub enum Authentication {
 pub struct AuthenticationTerms {
     /// Both ends, and their keys.
     pub parties: Arc<Parties>,
+    /// The same with the keys before, and how long they count.
+    old: Option<(Arc<Parties>, Option<Until>)>,
     /// Which hash functions and groups are accepted.
     pub policy: Arc<Policy>,
     /// Whether it makes a key for TLS.
@@ -32,16 +35,29 @@ pub struct AuthenticationTerms {
 }
 
 impl AuthenticationTerms {
-    /// Of a host with what is configured for it; none if that accepts nothing.
-    pub(crate) fn new(
-        configured: &HostAuthentication,
-        names: Names<'_>,
-        concatenation: Concatenation,
-    ) -> Option<Self> {
-        let controller_key = configured.controller_key.as_ref().map(|key| &key.key);
+    /// Of a host with what is configured for it; none if that is nothing, or accepts nothing.
+    pub(crate) fn new(host: &HostConfig, names: Names<'_>, concatenation: Concatenation) -> Option<Self> {
+        let configured = host.authentication.as_ref()?;
         let policy = Arc::new(Policy::new(&configured.hashes, &configured.groups).ok()?);
-        let parties = Parties::new(names.host, names.subsystem, &configured.key.key, controller_key);
-        Some(Self { parties, policy, concatenation })
+        let parties = |key: &DhchapKey, controller_key: &Option<ConfiguredKey<DhchapKey>>| {
+            Parties::new(names.host, names.subsystem, key, controller_key.as_ref().map(|key| &key.key))
+        };
+        let old = configured.old.as_ref();
+        let old = old.map(|old| (parties(&old.key.key, &old.controller_key), host.old_keys_until));
+        let parties = parties(&configured.key.key, &configured.controller_key);
+        Some(Self { parties, old, policy, concatenation })
+    }
+
+    /// Those of each key that counts now, the newest first.
+    pub(crate) fn candidates(&self, now: SystemTime) -> impl Iterator<Item = Arc<Parties>> {
+        let counts = |(_, until): &&(_, Option<Until>)| !until.is_some_and(|until| until.is_over(now));
+        let old = self.old.as_ref().filter(counts).map(|(parties, _)| parties);
+        [Some(&self.parties), old].into_iter().flatten().cloned()
+    }
+
+    /// Whether this is the key before the one that the host should have, and how long it counts.
+    pub(crate) fn is_old(&self, key: KeyFingerprint) -> Option<Option<Until>> {
+        self.old.as_ref().filter(|(old, _)| old.key() == key).map(|(_, until)| *until)
     }
 
     /// Whether a queue in clear text is only there to make a key for TLS.
@@ -54,6 +70,11 @@ impl Served {
     /// How a host proves who it is, if it has a key for that.
     pub(crate) fn authentication_of(&self, host_nqn: &str) -> Option<&HostAuthentication> {
         self.limited_host(host_nqn)?.config().authentication.as_ref()
+    }
+
+    /// What is said of a host, if anything is.
+    pub(crate) fn config_of(&self, host_nqn: &str) -> Option<&HostConfig> {
+        Some(self.limited_host(host_nqn)?.config())
     }
 
     /// The key of a host for TLS, if it has one.

@@ -7,13 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use ringfab_auth::{ConfiguredPsk, Derivation, KeyFingerprint};
+
 use super::listener::Listener;
 use super::rate::{Direction, LimitedHost, LimitedNamespace, Rate};
 use super::{Namespace, Subsystem};
-use crate::config::{
-    Access, DEFAULT_SHARES, Demands, HostAuthentication, HostConfig, HostTls, ListenerConfig,
-    NamespaceLimits, Referral,
-};
+use crate::config::{Access, DEFAULT_SHARES, Demands, HostConfig, ListenerConfig, NamespaceLimits, Referral};
 use crate::limits::{NSID_MAX, SUBSYSTEMS_MAX};
 
 /// Everything that is served, at one moment.
@@ -531,12 +530,14 @@ pub struct Difference {
     pub discovery: bool,
     /// Namespaces that stay, and that other hosts see.
     pub shown: Vec<ShownNamespace>,
-    /// Hosts that have another key for authentication, or none any more.
-    pub rekeyed: BTreeSet<String>,
+    /// Keys for authentication that count no more, by host, where no newer one has come.
+    pub revoked: BTreeMap<String, BTreeSet<KeyFingerprint>>,
+    /// Hosts that have a key for authentication, and had none.
+    pub first_keys: BTreeSet<String>,
     /// Hosts that may not use a hash function or a group for authentication any more which they could use.
     pub narrowed: BTreeSet<String>,
-    /// Hosts that have another key for TLS, or none any more.
-    pub rekeyed_tls: BTreeSet<String>,
+    /// Keys for TLS that count no more, by host, where no newer one has come.
+    pub revoked_tls: BTreeMap<String, Vec<(ConfiguredPsk, Derivation)>>,
     /// Whether subsystems, or discovery, demand something else of their hosts.
     pub demands: bool,
     /// Whether namespaces or hosts have other limits, or hosts other shares.
@@ -567,7 +568,8 @@ impl Difference {
     /// Whether both serve the same to the same hosts.
     pub fn is_empty(&self) -> bool {
         let none = self.opened.is_empty() && self.closed.is_empty();
-        let keys = self.rekeyed.is_empty() && self.narrowed.is_empty() && self.rekeyed_tls.is_empty();
+        let revoked = !self.revoked.is_empty() || !self.revoked_tls.is_empty();
+        let keys = !revoked && self.narrowed.is_empty() && self.first_keys.is_empty();
         let same = self.shown.is_empty() && !self.discovery && !self.limits && !self.demands && keys;
         none && same && self.bound.is_empty() && self.unbound.is_empty()
     }
@@ -612,11 +614,10 @@ impl Difference {
             served.subsystems.iter().map(of).collect()
         };
         let listeners = !bound.is_empty() || !unbound.is_empty();
-        let rekeyed_tls = changed(old, next, |host| host.tls.as_ref(), HostTls::has_same_key);
         let discovery = listeners
             || old.referrals != next.referrals
             || seen(old) != seen(next)
-            || !rekeyed_tls.is_empty();
+            || have_tls(old) != have_tls(next);
         let (opened, closed, shown) = (only_in(next, old), only_in(old, next), shown(old, next));
         let mut of_some = Vec::new();
         for (served, all) in [(next, &opened), (old, &closed)] {
@@ -632,9 +633,28 @@ impl Difference {
             unbound,
             discovery,
             shown,
-            rekeyed: changed(old, next, authentication, HostAuthentication::has_same_keys),
-            narrowed: changed(old, next, authentication, |old, next| next.allows_all_of(old)),
-            rekeyed_tls,
+            revoked: each_host(old, |host| {
+                let keys = host.authentication.as_ref()?;
+                Some(keys.revoked_by(next.authentication_of(&host.nqn))).filter(|keys| !keys.is_empty())
+            }),
+            first_keys: each_host(next, |host| {
+                let is_first = host.authentication.is_some() && old.authentication_of(&host.nqn).is_none();
+                is_first.then_some(())
+            })
+            .into_keys()
+            .collect(),
+            narrowed: each_host(old, |host| {
+                let (old, next) = (host.authentication.as_ref()?, next.authentication_of(&host.nqn)?);
+                (!next.allows_all_of(old)).then_some(())
+            })
+            .into_keys()
+            .collect(),
+            revoked_tls: each_host(old, |host| {
+                let tls = host.tls.as_ref()?;
+                let keys = tls.revoked_by(next.tls_of(&host.nqn)).into_iter();
+                let keys: Vec<_> = keys.map(|key| (key.clone(), tls.derivation)).collect();
+                Some(keys).filter(|keys| !keys.is_empty())
+            }),
             demands: demands(old) != demands(next),
             limits: limits_differ(old, next),
             of_some,
@@ -654,27 +674,15 @@ fn demands(served: &Served) -> (bool, Vec<Demands>) {
     (served.discovery_authenticates, served.subsystems.iter().map(|one| one.demands).collect())
 }
 
-fn authentication(host: &HostConfig) -> Option<&HostAuthentication> {
-    host.authentication.as_ref()
+/// Hosts with a key for TLS: discovery tells them that TLS may be had.
+fn have_tls(served: &Served) -> BTreeSet<String> {
+    each_host(served, |host| host.tls.as_ref().map(drop)).into_keys().collect()
 }
 
-/// Hosts whose settings have come or gone, or do not go on as before, as `goes_on` judges the old and the new ones.
-fn changed<T>(
-    old: &Served,
-    next: &Served,
-    settings: impl Fn(&HostConfig) -> Option<&T>,
-    goes_on: impl Fn(&T, &T) -> bool,
-) -> BTreeSet<String> {
-    let all = old.hosts.keys().chain(next.hosts.keys());
-    let has_changed = |nqn: &&String| {
-        let [old, next] =
-            [old, next].map(|one| one.limited_host(nqn).and_then(|host| settings(host.config())));
-        match (old, next) {
-            (Some(old), Some(next)) => !goes_on(old, next),
-            (old, next) => old.is_some() || next.is_some(),
-        }
-    };
-    all.filter(has_changed).cloned().collect()
+/// The hosts of which there is something to say.
+fn each_host<T>(served: &Served, of: impl Fn(&HostConfig) -> Option<T>) -> BTreeMap<String, T> {
+    let hosts = served.hosts.values().map(|host| host.config());
+    hosts.filter_map(|host| Some((host.nqn.clone(), of(host)?))).collect()
 }
 
 /// Whether hosts or namespaces have other limits. What is the same is the same value in both.

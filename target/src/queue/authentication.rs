@@ -5,7 +5,7 @@
 //! and an Authentication Receive that comes before its end waits for it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ringfab_auth::{
     Authenticated, Computation, Computed, ControllerTransaction, Message, Received, system_random,
@@ -120,11 +120,8 @@ impl Authentication {
 
 /// Nothing has been said yet.
 fn transaction(terms: &AuthenticationTerms) -> ControllerTransaction {
-    ControllerTransaction::new(
-        Some(Arc::clone(&terms.parties)),
-        Arc::clone(&terms.policy),
-        terms.concatenation,
-    )
+    let candidates = terms.candidates(SystemTime::now());
+    ControllerTransaction::new(candidates, Arc::clone(&terms.policy), terms.concatenation)
 }
 
 /// The length that a command announces.
@@ -298,6 +295,11 @@ impl Connection {
                         authenticated,
                         psk.as_ref(),
                     );
+                }
+                if let Some(until) = authentication.terms.is_old(authenticated.key)
+                    && self.id == 0
+                {
+                    log::old_key(&attached.controller, authenticated.key, until);
                 }
                 if self.id == 0 {
                     let shown = Authenticated { generated_psk: None, ..authenticated.clone() };

@@ -3,12 +3,13 @@
 use std::mem;
 use std::net::SocketAddr;
 
-use ringfab_auth::{Authenticated, TlsPsk};
+use ringfab_auth::{Authenticated, KeyFingerprint, TlsPsk};
 use ringfab_spec::{AdminOpcode, IoOpcode, Status, SubmissionEntry};
 
 use super::accounting::Attachment;
 use super::connection::Connection;
 use super::early::EARLY_MAX;
+use crate::config::Until;
 use crate::controller::Controller;
 use crate::target::{ConnectRequest, Refusal};
 use crate::transport::Disconnection;
@@ -215,6 +216,16 @@ pub(super) fn authenticated(
     } else {
         tracing::debug!(%peer, host, subsystem, controller, queue, %hash, %group, "I/O queue authenticated");
     }
+}
+
+/// A host has shown the key that it had before.
+pub(super) fn old_key(controller: &Controller, key: KeyFingerprint, until: Option<Until>) {
+    let (host, subsystem) = names(controller);
+    let ends = until.map_or_else(|| "when it is taken away".to_owned(), |until| until.to_string());
+    tracing::info!(
+        host, subsystem, controller = controller.id(), %key, ends,
+        "the host still has its old key: give it the new one"
+    );
 }
 
 /// A host has done so again.

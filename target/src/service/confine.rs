@@ -275,11 +275,8 @@ fn metrics_file(config: &Config) -> Option<&Path> {
 
 /// The files with keys.
 fn key_files(config: &Config) -> impl Iterator<Item = &Path> {
-    let of_hosts = config.hosts.iter().filter_map(|host| host.authentication.as_ref());
-    let keys =
-        of_hosts.flat_map(|one| [Some(&one.key.source), one.controller_key.as_ref().map(|key| &key.source)]);
-    let of_tls = config.hosts.iter().filter_map(|host| host.tls.as_ref()).map(|tls| &tls.key.source);
-    keys.flatten().chain(of_tls).filter_map(|source| match source {
+    let sources = config.hosts.iter().flat_map(|host| host.key_sources());
+    sources.filter_map(|source| match source {
         KeySource::File(path) => Some(path.as_path()),
         KeySource::Credential(_) | KeySource::Keyring(_) => None,
     })

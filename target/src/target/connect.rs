@@ -161,8 +161,8 @@ impl Target {
             return Some(format!("the TLS key of the connection is that of {host} for {subsystem}"));
         }
         // It may have become another one since the handshake began.
-        match self.psk(served, tls.identity().as_bytes()) {
-            Ok(psk) if tls.has_key(&psk) => None,
+        match self.psks(served, tls.identity().as_bytes()) {
+            Ok(psks) if psks.iter().any(|psk| tls.has_key(psk)) => None,
             Ok(_) => Some(format!("the host {host_nqn} has another tls_key now")),
             Err(why) => Some(why.to_string()),
         }
@@ -185,7 +185,7 @@ impl Target {
         let (host_nqn, subsystem_nqn) = (&connect.host.nqn, &connect.subsystem_nqn);
         let concatenation = concatenation(request, host_nqn, subsystem_nqn);
         let names = (Nqn::new(host_nqn), Nqn::new(subsystem_nqn));
-        let terms = match (request.served.authentication_of(host_nqn), names) {
+        let terms = match (request.served.config_of(host_nqn), names) {
             (Some(configured), (Ok(host), Ok(subsystem))) => {
                 AuthenticationTerms::new(configured, Names { host, subsystem }, concatenation)
             }

@@ -1,11 +1,16 @@
 //! The keys of TLS. A host has one; that of a connection follows from it and from the names of host and subsystem.
 
-use ringfab_auth::{Authenticated, IdentityTooLong, Names, Origin, ParsedIdentity, TlsPsk, UnknownIdentity};
+use std::time::SystemTime;
+
+use ringfab_auth::{
+    Authenticated, ConfiguredPsk, Derivation, IdentityTooLong, Names, Origin, ParsedIdentity, TlsPsk,
+    UnknownIdentity,
+};
 use ringfab_reactor::Time;
 use ringfab_spec::nqn::DISCOVERY_NQN;
 
 use super::Target;
-use crate::config::HostTls;
+use crate::config::{HostTls, age};
 use crate::controller::Controller;
 use crate::model::{Served, TlsChannel};
 
@@ -43,11 +48,12 @@ pub enum NoPsk {
 }
 
 impl Target {
-    /// The key that has an identity now.
+    /// The keys that have an identity now, the newest first. An identity of version 0 is that of a host's new key and of
+    /// its old one.
     ///
     /// # Errors
     /// Why there is none.
-    pub fn psk(&self, served: &Served, identity: &[u8]) -> Result<TlsPsk, NoPsk> {
+    pub fn psks(&self, served: &Served, identity: &[u8]) -> Result<Vec<TlsPsk>, NoPsk> {
         let parsed = ParsedIdentity::parse(identity)?;
         let (host, subsystem) = (parsed.names.host.as_str(), parsed.names.subsystem.as_str());
         if !self.is_discovery(subsystem) {
@@ -61,13 +67,19 @@ impl Target {
             }
         }
         if parsed.origin == Origin::Generated {
-            let found = self.generated.find(parsed.names, identity).map(|(psk, _)| psk);
+            let found = self.generated.find(parsed.names, identity).map(|(psk, _)| vec![psk]);
             return found.ok_or_else(|| NoPsk::NotGenerated(host.to_owned()));
         }
-        let HostTls { key, derivation } = served.tls_of(host).ok_or_else(|| NoPsk::Host(host.to_owned()))?;
-        let retained = key.key.retained(parsed.names.host, *derivation);
-        let psk = retained.tls(parsed.version, key.key.suite(), parsed.names, *derivation)?;
-        if psk.is_known_by(identity) { Ok(psk) } else { Err(NoPsk::Other(host.to_owned())) }
+        let config = served.config_of(host).filter(|config| config.tls.is_some());
+        let config = config.ok_or_else(|| NoPsk::Host(host.to_owned()))?;
+        let old_counts = config.old_keys_count(SystemTime::now());
+        let keys = config.tls.iter().flat_map(|tls| tls.keys().map(|key| (&key.key, tls.derivation)));
+        let counting = keys.take(if old_counts { 2 } else { 1 });
+        let psks = counting.map(|(key, derivation)| derived(key, derivation, &parsed));
+        let known = |psk: &TlsPsk| psk.is_known_by(identity);
+        let psks: Vec<TlsPsk> =
+            psks.filter(|psk| psk.as_ref().map_or(true, known)).collect::<Result<_, _>>()?;
+        if psks.is_empty() { Err(NoPsk::Other(host.to_owned())) } else { Ok(psks) }
     }
 
     /// Keeps the key for TLS that an authentication has made, if it has made one: over TLS, instead of the channel's.
@@ -106,4 +118,32 @@ impl Target {
     pub(super) fn is_discovery(&self, nqn: &str) -> bool {
         nqn == DISCOVERY_NQN || nqn == self.discovery.nqn()
     }
+}
+
+/// The key of a connection, of a host's key.
+fn derived(
+    key: &ConfiguredPsk,
+    derivation: Derivation,
+    parsed: &ParsedIdentity<'_>,
+) -> Result<TlsPsk, IdentityTooLong> {
+    key.retained(parsed.names.host, derivation).tls(parsed.version, key.suite(), parsed.names, derivation)
+}
+
+/// How old the configured key of a connection is: `new`, `old`, or `replaced`.
+pub(crate) fn tls_key_age(tls: &TlsChannel, served: &Served) -> &'static str {
+    let keys = served.tls_of(tls.host());
+    let is_this = |tls_keys: &HostTls| {
+        let mut keys = tls_keys.keys().map(|key| (key.key.clone(), tls_keys.derivation));
+        keys.position(|key| is_of_any(tls, &[key]))
+    };
+    age(keys.and_then(is_this))
+}
+
+/// Whether a connection's key is one of these keys of its host.
+pub(super) fn is_of_any(tls: &TlsChannel, keys: &[(ConfiguredPsk, Derivation)]) -> bool {
+    let Ok(parsed) = ParsedIdentity::parse(tls.identity().as_bytes()) else { return false };
+    let is_this = |(key, derivation): &(ConfiguredPsk, Derivation)| {
+        derived(key, *derivation, &parsed).is_ok_and(|psk| tls.has_key(&psk))
+    };
+    keys.iter().any(is_this)
 }

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Target;
+use super::psk::is_of_any;
 use crate::config::ListenerTls;
 use crate::controller::Controller;
-use crate::model::{Difference, Listener, Served, ServedSubsystem};
+use crate::model::{Difference, Listener, Served, ServedSubsystem, TlsChannel};
 
 impl Target {
     /// The controllers that may not go on with what is served now, and why: their subsystem is not served any more,
@@ -28,21 +29,30 @@ impl Target {
     }
 }
 
-/// Whether its host has other keys than those that it has shown, or may not show them in that way any more.
+/// Whether its host has shown a key that is revoked, has not shown the one that it has now, or may not show it in that
+/// way any more. A key that another one replaces counts until the host shows one again.
 fn key_trouble(controller: &Controller, served: &Served, difference: &Difference) -> Option<&'static str> {
     let host = &controller.host().nqn;
-    let authenticates = !controller.is_discovery() || served.discovery_authenticates();
-    let generated = controller.host().tls.as_ref().is_some_and(|tls| tls.is_generated());
-    if authenticates || generated {
-        if difference.rekeyed.contains(host) {
-            return Some("its host has another key");
+    let tls = controller.host().tls.as_ref();
+    let generated = tls.is_some_and(|tls| tls.is_generated());
+    if !controller.is_discovery() || served.discovery_authenticates() || generated {
+        let shown = controller.state().authenticated.as_ref().map(|one| one.key);
+        match shown {
+            Some(key) if difference.revoked.get(host).is_some_and(|keys| keys.contains(&key)) => {
+                return Some("the key that its host has shown is revoked");
+            }
+            None if difference.first_keys.contains(host) => {
+                return Some("its host has a key now, which it has not shown");
+            }
+            _ => {}
         }
         if difference.narrowed.contains(host) {
             return Some("its host may not use a hash function or a group any more that it could use");
         }
     }
-    let configured = controller.host().tls.as_ref().is_some_and(|tls| !tls.is_generated());
-    (configured && difference.rekeyed_tls.contains(host)).then_some("its host has another key for TLS")
+    let revoked = difference.revoked_tls.get(host);
+    let uses = |tls: &TlsChannel| !tls.is_generated() && revoked.is_some_and(|keys| is_of_any(tls, keys));
+    tls.is_some_and(|tls| uses(tls)).then_some("the key of its TLS is revoked")
 }
 
 fn discovery_trouble(controller: &Controller, served: &Served) -> Option<&'static str> {

@@ -6,7 +6,6 @@ mod tls;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use ringfab_auth::{Authenticated, Group, Hash};
 use ringfab_reactor::Time;
 use ringfab_spec::sqe::{ConnectCommand, ConnectData, PropertySize};
 use ringfab_spec::{IntoBytes, Nqn, Status, SubmissionEntry, zerocopy};
@@ -250,9 +249,7 @@ fn queues_that_authenticate_have_a_place_for_each_identifier_where_their_host_is
     let controller = enabled(&target, DISK);
     let (own, elsewhere) = (controller.address(), "198.51.100.9".parse().unwrap());
     assert!(Candidate::new(&controller, 1, own).is_none(), "the host has proved nothing");
-    let (hash, group) = (Hash::Sha256, Group::Ffdhe2048);
-    controller.state().authenticated =
-        Some(Authenticated { hash, group, controller_too: false, generated_psk: None });
+    controller.state().authenticated = Some(generated::tests::authenticated(FRIEND, DISK));
     let first = Candidate::new(&controller, 1, own).expect("a place");
     assert!(Candidate::new(&controller, 1, own).is_none(), "one is enough");
     assert!(Candidate::new(&controller, 2, own).is_some());

@@ -24,9 +24,9 @@ fuzz_target!(|input: &[u8]| {
 struct Store(Vec<Psk>);
 
 impl PskStore for Store {
-    fn find(&self, identity: &[u8]) -> Result<(Secret, CipherSuite), String> {
+    fn find(&self, identity: &[u8]) -> Result<Vec<(Secret, CipherSuite)>, String> {
         let found = self.0.iter().find(|psk| psk.identity == identity).ok_or("nobody has it")?;
-        Ok((found.secret.clone(), found.suite))
+        Ok(vec![(found.secret.clone(), found.suite)])
     }
 }
 

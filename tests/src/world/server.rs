@@ -327,11 +327,13 @@ fn host_config(number: u64, scenario: &Scenario) -> HostConfig {
     let authentication = |group: Group| HostAuthentication {
         key: known(1),
         controller_key: Some(known(2)),
+        old: None,
         hashes: vec![Hash::Sha256],
         groups: vec![group],
     };
     let tls = (scenario.tls == Tls::Configured).then(|| HostTls {
         key: ConfiguredKey { source: source(), key: tls_key(1) },
+        old: None,
         derivation: Derivation::Specified,
     });
     HostConfig {

@@ -191,7 +191,7 @@ fn a_connection_that_was_cut_comes_back_with_another_key() {
 /// Whether a key with this identity still opens a connection at the target.
 fn opens(guarded: &Guarded, identity: &str) -> bool {
     let target = &guarded.target.target;
-    target.psk(&target.served(), identity.as_bytes()).is_ok()
+    target.psks(&target.served(), identity.as_bytes()).is_ok()
 }
 
 #[test]

@@ -12,6 +12,7 @@ use ringfab_spec::property::offset;
 use ringfab_spec::sqe::{AuthenticationCommand, PropertySize};
 use ringfab_spec::tcp::Digests;
 use ringfab_spec::{SglDescriptor, Status, SubmissionEntry};
+use ringfab_target::config::OldKeys;
 use ringfab_tests::openssl::Client;
 use ringfab_tests::raw_tcp::{self, HOST_NQN, RawTcp};
 use ringfab_tests::{NQN, Service, TestTarget, free_port, have, not_run, wait_until};
@@ -195,8 +196,18 @@ fn a_key_that_goes_takes_its_connections_with_it() {
     guest.admin(NQN).expect("connected");
     let mut clear = guarded.in_clear();
     clear.admin(NQN).expect("connected");
-    guarded.change_key(&ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random()));
-    assert!(guest.raw.ends());
+    let mut manager = guarded.target.manager();
+    let mut host = manager.configured().running.host(HOST_NQN);
+    let keys = host.tls.as_mut().expect("a key");
+    keys.old = Some(keys.key.clone());
+    keys.key.key = ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random());
+    manager.set_host(host).expect("another key");
+    assert_eq!(guest.controller_status(), Status::SUCCESS, "the old one counts beside it");
+    // Its identity is that of the new one, too.
+    let mut again = guarded.over_tls(&psk);
+    again.admin(NQN).expect("connected");
+    manager.revoke_old_keys(HOST_NQN).expect("there is an old one");
+    assert!(guest.raw.ends() && again.raw.ends());
     assert_eq!(clear.controller_status(), Status::SUCCESS, "it has not used the key");
     let client = Client::connect(guarded.address(), &psk);
     assert!(RawTcp::over(client.stream.try_clone().expect("the same stream")).ends());
@@ -240,9 +251,12 @@ fn a_host_with_a_key_for_authentication_comes_to_tls_with_it() {
     // Without the host's own key there is none that it has made.
     let mut manager = guarded.target.manager();
     let mut host = manager.configured().running.host(HOST_NQN);
-    host.authentication.as_mut().expect("a key").key.key =
-        DhchapKey::generate(Hash::Sha256, None, &mut system_random());
+    let keys = host.authentication.as_mut().expect("a key");
+    keys.old = Some(OldKeys { key: keys.key.clone(), controller_key: None });
+    keys.key.key = DhchapKey::generate(Hash::Sha256, None, &mut system_random());
     manager.set_host(host).expect("another key");
+    assert_eq!(again.controller_status(), Status::SUCCESS, "the old one counts beside it");
+    manager.revoke_old_keys(HOST_NQN).expect("there is an old one");
     assert!(again.raw.ends() && guest.raw.ends());
     let client = Client::connect(guarded.address(), &newer);
     assert!(RawTcp::over(client.stream.try_clone().expect("the same stream")).ends());

@@ -27,8 +27,8 @@ use automaton::{Event, Step, next};
 /// this type. The owner limits the time of a transaction.
 #[derive(Debug)]
 pub struct ControllerTransaction {
-    /// None: this host has no key.
-    parties: Option<Arc<Parties>>,
+    /// Those of each key that the host may have, the newest first. None: this host has no key.
+    parties: Vec<Arc<Parties>>,
     policy: Arc<Policy>,
     concatenation: Concatenation,
     state: ControllerState,
@@ -84,10 +84,14 @@ impl std::fmt::Debug for OwnChallenge {
 type Checked<T> = Result<T, Refusal>;
 
 impl ControllerTransaction {
-    /// `parties`: none if there is no key for the host, which is then refused at once.
-    pub fn new(parties: Option<Arc<Parties>>, policy: Arc<Policy>, concatenation: Concatenation) -> Self {
+    /// `parties`: one for each key that the host may have, the newest first. A host without any is refused at once.
+    pub fn new(
+        parties: impl IntoIterator<Item = Arc<Parties>>,
+        policy: Arc<Policy>,
+        concatenation: Concatenation,
+    ) -> Self {
         Self {
-            parties,
+            parties: parties.into_iter().collect(),
             policy,
             concatenation,
             state: ControllerState::AwaitNegotiate,
@@ -220,7 +224,7 @@ impl ControllerTransaction {
         random: &mut dyn CryptoRng,
     ) -> Checked<Option<Computation>> {
         (self.t_id, self.secure_channel) = (negotiate.t_id, negotiate.secure_channel);
-        if self.parties.is_none() {
+        if self.parties.is_empty() {
             let detail = "there is no key for this host";
             return Err(Refusal::ours(Explanation::AUTHENTICATION_FAILED, detail));
         }
@@ -325,8 +329,7 @@ impl ControllerTransaction {
     }
 
     fn verify(&mut self, session_key: Option<Secret>) -> Checked<()> {
-        let (Some(own), Some(reply), Some(parties)) = (&self.challenge, self.reply.take(), &self.parties)
-        else {
+        let (Some(own), Some(reply)) = (&self.challenge, self.reply.take()) else {
             return Err(out_of_order());
         };
         let terms = Terms {
@@ -336,11 +339,18 @@ impl ControllerTransaction {
             session_key,
             controller_response_without_sc_c: self.policy.controller_response_without_sc_c,
         };
-        let expected = parties.host_response(&terms, own.challenge.expose(), own.seqnum);
-        if !is_equal(expected.expose(), &reply.response) {
-            let detail = "the response is not the one that this host's key gives";
-            return Err(Refusal::ours(Explanation::AUTHENTICATION_FAILED, detail));
-        }
+        let gives = |parties: &&Arc<Parties>| {
+            let expected = parties.host_response(&terms, own.challenge.expose(), own.seqnum);
+            is_equal(expected.expose(), &reply.response)
+        };
+        let parties = self.parties.iter().find(gives).ok_or_else(|| {
+            let detail = match self.parties.len() {
+                1 => "the response is not the one that this host's key gives",
+                _ => "the response is one that none of this host's keys gives",
+            };
+            Refusal::ours(Explanation::AUTHENTICATION_FAILED, detail)
+        })?;
+        let key = parties.key();
         let mut generated_psk = None;
         if let Some(challenge) = &reply.challenge {
             if reply.seqnum != 0 {
@@ -357,7 +367,7 @@ impl ControllerTransaction {
             }
         }
         let (hash, group, controller_too) = (own.hash, own.group, self.response.is_some());
-        self.authenticated = Some(Authenticated { hash, group, controller_too, generated_psk });
+        self.authenticated = Some(Authenticated { hash, group, controller_too, key, generated_psk });
         self.state = ControllerState::Success1Ready;
         Ok(())
     }

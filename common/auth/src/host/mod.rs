@@ -253,7 +253,8 @@ impl HostTransaction {
             }
         }
         let controller_too = self.expected.is_some();
-        self.authenticated = Some(Authenticated { hash, group, controller_too, generated_psk });
+        let key = self.parties.key();
+        self.authenticated = Some(Authenticated { hash, group, controller_too, key, generated_psk });
         self.state = HostState::AwaitSuccess1;
         let no_challenge = vec![0; hash.length()];
         HostStep::Exchange(

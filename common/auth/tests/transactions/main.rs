@@ -98,10 +98,30 @@ fn refused_by_host(pair: Pair, explanation: Explanation, change: impl FnMut(&mut
 fn both_ends_succeed_with_every_hash_and_group_one_way_and_both_ways() {
     for (hash, group) in Hash::ALL.into_iter().flat_map(|hash| Group::ALL.map(|group| (hash, group))) {
         for controller_key in [None, Some(2)] {
-            let (host, controller) = Pair::new(&parties(1, controller_key), &only(hash, group)).run();
-            let expected =
-                Authenticated { hash, group, controller_too: controller_key.is_some(), generated_psk: None };
+            let parties = parties(1, controller_key);
+            let (host, controller) = Pair::new(&parties, &only(hash, group)).run();
+            let (controller_too, key) = (controller_key.is_some(), parties.key());
+            let expected = Authenticated { hash, group, controller_too, key, generated_psk: None };
             assert_eq!((host, controller), (Ok(expected.clone()), Ok(expected)), "{hash} {group}");
+        }
+    }
+}
+
+#[test]
+fn a_host_with_its_old_key_is_let_in_and_finds_the_controllers_old_key() {
+    let [new, old, other] = [(1, 2), (3, 4), (5, 6)].map(|(host, own)| parties(host, Some(own)));
+    let policy = only(Hash::Sha256, Group::Ffdhe2048);
+    for (host, known) in [(&new, true), (&old, true), (&other, false)] {
+        let mut pair = Pair::new(host, &policy);
+        let keys = [new.clone(), old.clone()];
+        pair.controller = Controller::new(keys, policy.clone(), Concatenation::Refused);
+        let (of_host, of_controller) = pair.run();
+        if known {
+            let shown = of_controller.expect("a key that counts");
+            assert_eq!((shown.key, shown.controller_too), (host.key(), true));
+            assert_eq!(of_host.expect("both ways").key, host.key());
+        } else {
+            assert_eq!(refused(of_controller), (RefusedBy::Us, Explanation::AUTHENTICATION_FAILED));
         }
     }
 }

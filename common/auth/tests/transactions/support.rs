@@ -95,7 +95,7 @@ pub(crate) struct Controller {
 
 impl Controller {
     pub(crate) fn new(
-        parties: Option<Arc<Parties>>,
+        parties: impl IntoIterator<Item = Arc<Parties>>,
         policy: Arc<Policy>,
         concatenation: Concatenation,
     ) -> Self {

@@ -376,8 +376,8 @@ mod tests {
     struct OneKey(Psk);
 
     impl PskStore for OneKey {
-        fn find(&self, _identity: &[u8]) -> Result<(Secret, CipherSuite), String> {
-            Ok((self.0.secret.clone(), self.0.suite))
+        fn find(&self, _identity: &[u8]) -> Result<Vec<(Secret, CipherSuite)>, String> {
+            Ok(vec![(self.0.secret.clone(), self.0.suite)])
         }
     }
 

@@ -39,9 +39,9 @@ pub(crate) fn psk(identity: &str, byte: u8, suite: CipherSuite) -> Psk {
 pub(crate) struct Store(Vec<Psk>);
 
 impl PskStore for Store {
-    fn find(&self, identity: &[u8]) -> Result<(Secret, CipherSuite), String> {
+    fn find(&self, identity: &[u8]) -> Result<Vec<(Secret, CipherSuite)>, String> {
         let found = self.0.iter().find(|psk| psk.identity == identity).ok_or("nobody has it")?;
-        Ok((found.secret.clone(), found.suite))
+        Ok(vec![(found.secret.clone(), found.suite)])
     }
 }
 

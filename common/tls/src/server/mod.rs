@@ -96,9 +96,9 @@ impl Server {
             return Err(TlsError::Illegal("the host sends back a cookie that it did not get"));
         }
         self.keep_offered(hello.psks.identities.first().copied());
-        let choice = self.choose_key(&hello)?;
-        self.keep_offered(Some(choice.identity));
-        self.verify(&choice, &hello, bytes)?;
+        let choices = self.choose_keys(&hello)?;
+        self.keep_offered(choices.first().map(|choice| choice.identity));
+        let choice = self.verified(choices, &hello, bytes)?;
         match self.choose_group(&hello, choice.suite)? {
             (group, Some(share)) => self.answer(&hello, &choice, (group, share), bytes, channel),
             (group, None) => {
@@ -112,21 +112,27 @@ impl Server {
         self.offered = identity.filter(|identity| identity.len() <= OFFERED_BYTES_MAX).map(<[u8]>::to_vec);
     }
 
-    /// The first key in the client's order that is known here, if its suite is offered, too.
-    fn choose_key<'a>(&self, hello: &ClientHello<'a>) -> Result<Choice<'a>, TlsError> {
+    /// The keys of the first identity in the client's order that is known here, if their suite is offered, too. There is
+    /// at least one.
+    fn choose_keys<'a>(&self, hello: &ClientHello<'a>) -> Result<Vec<Choice<'a>>, TlsError> {
         let (mut without_suite, mut reasons) = (None, Reasons::default());
         for (index, &identity) in (0..).zip(&hello.psks.identities) {
-            let (key, suite) = match self.store.find(identity) {
+            let found = match self.store.find(identity) {
                 Ok(found) => found,
                 Err(reason) => {
                     reasons.add(reason);
                     continue;
                 }
             };
-            if hello.offers_suite(suite) {
-                return Ok(Choice { index, identity, key, suite });
+            let (offered, others): (Vec<_>, Vec<_>) =
+                found.into_iter().partition(|(_, suite)| hello.offers_suite(*suite));
+            if !offered.is_empty() {
+                let choice = |(key, suite)| Choice { index, identity, key, suite };
+                return Ok(offered.into_iter().map(choice).collect());
             }
-            without_suite.get_or_insert((suite, identity));
+            if let Some((_, suite)) = others.first() {
+                without_suite.get_or_insert((*suite, identity));
+            }
         }
         Err(match without_suite {
             Some((suite, identity)) => {
@@ -134,6 +140,23 @@ impl Server {
             }
             None => TlsError::UnknownKeys(Identities::of(hello.psks.identities.iter().copied()), reasons),
         })
+    }
+
+    /// The key that the client has, of those with one identity.
+    fn verified<'a>(
+        &self,
+        choices: Vec<Choice<'a>>,
+        hello: &ClientHello<'_>,
+        bytes: &[u8],
+    ) -> Result<Choice<'a>, TlsError> {
+        let mut error = None;
+        for choice in choices {
+            match self.verify(&choice, hello, bytes) {
+                Ok(()) => return Ok(choice),
+                Err(why) => error = Some(why),
+            }
+        }
+        Err(error.expect("there is a key"))
     }
 
     /// The client has the key: before anything is computed for it that takes long.

@@ -11,11 +11,12 @@ use ringfab_process::limits;
 use super::rate_limits::{host_nqn, limits_of};
 use super::{Errors, Reader, Unique, word};
 use crate::config::authentication::{
-    ConfiguredKey, HostAuthentication, HostTls, is_unseen_credential, read_key,
+    ConfiguredKey, HostAuthentication, HostTls, OldKeys, is_unseen_credential, read_key,
 };
 use crate::config::error::Credentials;
 use crate::config::rate_limits::{DEFAULT_SHARES, HostConfig};
 use crate::config::reader::At;
+use crate::config::until::{self, Until};
 
 /// Shares, as control groups have them for I/O.
 const SHARES: RangeInclusive<u64> = 1..=10_000;
@@ -46,8 +47,25 @@ fn host(reader: Reader<'_>, names: &mut Unique<String>, errors: &mut Errors<'_>)
     let limits = limits_of(&reader, errors);
     let authentication = authentication(&reader, errors);
     let tls = tls(&reader, errors);
+    let old_keys_until = old_keys_until(&reader, errors);
+    let config = HostConfig { nqn, shares, limits, authentication, tls, old_keys_until };
+    if let Some(value) = reader.any(OLD_KEYS_UNTIL).filter(|_| !config.has_old_keys()) {
+        let why = "has no meaning without an old key: dhchap_keys = [new, old], or tls_keys";
+        errors.add(&value.span(), reader.key(OLD_KEYS_UNTIL), why);
+    }
     reader.finish(errors);
-    HostConfig { nqn, shares, limits, authentication, tls }
+    config
+}
+
+const OLD_KEYS_UNTIL: &str = "old_keys_until";
+
+fn old_keys_until(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<Until> {
+    let value = reader.any(OLD_KEYS_UNTIL)?;
+    let until = value.get_ref().as_datetime().and_then(|written| Until::new(*written));
+    if until.is_none() {
+        errors.add(&value.span(), reader.key(OLD_KEYS_UNTIL), until::EXPECTED);
+    }
+    until
 }
 
 /// The words for how keys for TLS are derived.
@@ -55,31 +73,45 @@ pub(in crate::config) const DERIVATIONS: [(&str, Derivation); 2] =
     [("specified", Derivation::Specified), ("libnvme-before-2025-07", Derivation::LibnvmeBefore202507)];
 
 fn tls(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostTls> {
-    let key = key(reader, "tls_key", (ConfiguredPsk::parse, other_psk), errors);
+    let (key, old) = keys(reader, ["tls_key", "tls_keys"], (ConfiguredPsk::parse, other_psk), errors);
     let derivation = word(reader, "tls_derivation", &DERIVATIONS, errors);
-    if let Some(value) = reader.any("tls_derivation").filter(|_| reader.any("tls_key").is_none()) {
+    let has_key = reader.any("tls_key").or(reader.any("tls_keys")).is_some();
+    if let Some(value) = reader.any("tls_derivation").filter(|_| !has_key) {
         errors.add(&value.span(), reader.key("tls_derivation"), "has no meaning without tls_key");
     }
-    Some(HostTls { key: key?, derivation: derivation.unwrap_or_default() })
+    Some(HostTls { key: key?, old, derivation: derivation.unwrap_or_default() })
 }
 
 fn authentication(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostAuthentication> {
-    let key = key(reader, "dhchap_key", (DhchapKey::parse, other_dhchap_key), errors);
-    let controller_key =
-        self::key(reader, "dhchap_controller_key", (DhchapKey::parse, other_dhchap_key), errors);
+    const CONTROLLER_KEYS: [&str; 2] = ["dhchap_controller_key", "dhchap_controller_keys"];
+    let parse: Parse<DhchapKey> = (DhchapKey::parse, other_dhchap_key);
+    let (key, old) = keys(reader, ["dhchap_key", "dhchap_keys"], parse, errors);
+    let (controller_key, old_controller_key) = keys(reader, CONTROLLER_KEYS, parse, errors);
+    if let Some(value) =
+        reader.any(CONTROLLER_KEYS[1]).filter(|_| old_controller_key.is_some() && old.is_none())
+    {
+        let why =
+            "has an old key, which is for hosts that show their old one: write dhchap_keys = [new, old]";
+        errors.add(&value.span(), reader.key(CONTROLLER_KEYS[1]), why);
+    }
     let hashes = words(reader, "dhchap_hashes", &HASHES, errors);
     let groups = words(reader, "dhchap_groups", &all_groups(), errors);
-    if reader.any("dhchap_key").is_none() {
-        for key in ["dhchap_controller_key", "dhchap_hashes", "dhchap_groups"] {
+    if reader.any("dhchap_key").or(reader.any("dhchap_keys")).is_none() {
+        for key in CONTROLLER_KEYS.into_iter().chain(["dhchap_hashes", "dhchap_groups"]) {
             if let Some(value) = reader.any(key) {
                 errors.add(&value.span(), reader.key(key), "has no meaning without dhchap_key");
             }
         }
     }
     let default = Policy::at_least(Hash::Sha256, Group::Ffdhe2048);
+    let old = old.map(|key| {
+        let controller_key = old_controller_key.or_else(|| controller_key.clone());
+        OldKeys { key, controller_key }
+    });
     Some(HostAuthentication {
         key: key?,
         controller_key,
+        old,
         hashes: hashes.unwrap_or_else(|| default.accepted_hashes().to_vec()),
         groups: groups.unwrap_or_else(|| default.accepted_groups().to_vec()),
     })
@@ -95,14 +127,44 @@ fn other_psk() -> ConfiguredPsk {
     ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random())
 }
 
+/// How a key is read, and another one, which stands for a credential that is out of sight.
+type Parse<K> = (fn(&str) -> Result<K, KeyError>, fn() -> K);
+
+/// A key, and the one before: `[single, list]` are the names of the two ways to write it.
+fn keys<K: PartialEq>(
+    reader: &Reader<'_>,
+    [single, list]: [&'static str; 2],
+    parse: Parse<K>,
+    errors: &mut Errors<'_>,
+) -> (Option<ConfiguredKey<K>>, Option<ConfiguredKey<K>>) {
+    let one = reader.string(single, errors).and_then(|place| key(&place, reader.key(single), parse, errors));
+    let Some(At { value: places, span }) = reader.strings(list, errors) else { return (one, None) };
+    if reader.any(single).is_some() {
+        errors.add(&span, reader.key(list), format!("stands beside {single}: write one of the two"));
+    }
+    if !matches!(places.len(), 1 | 2) {
+        errors.add(&span, reader.key(list), "must have one key, or two: the new one and the old one");
+        return (one, None);
+    }
+    let name = |index: usize| format!("{}[{index}]", reader.key(list));
+    let mut found = (0..).zip(&places).map(|(index, place)| key(place, name(index), parse, errors));
+    let (new, old) = (found.next().flatten(), found.next().flatten());
+    drop(found);
+    if let (Some(new), Some(old)) = (&new, &old)
+        && new.key == old.key
+    {
+        errors.add(&span, name(1), "is the same key as the first one");
+    }
+    (new, old)
+}
+
 /// A key, which is read at once. Where a credential may be out of sight, another key stands for it.
 fn key<K>(
-    reader: &Reader<'_>,
-    key: &'static str,
-    (parse, other): (impl FnOnce(&str) -> Result<K, KeyError>, impl FnOnce() -> K),
+    At { value, span }: &At<String>,
+    name: String,
+    (parse, other): Parse<K>,
     errors: &mut Errors<'_>,
 ) -> Option<ConfiguredKey<K>> {
-    let At { value, span } = reader.string(key, errors)?;
     // Before there is anything to write into one.
     limits::forbid_core_files();
     let may_be_unseen = errors.credentials == Credentials::MayBeUnseen;
@@ -111,7 +173,7 @@ fn key<K>(
         let key = if is_unseen { Ok(other()) } else { read_key(&source, parse) };
         key.map(|key| ConfiguredKey { source, key })
     };
-    KeySource::parse(&value).and_then(read).map_err(|why| errors.add(&span, reader.key(key), why)).ok()
+    KeySource::parse(value).and_then(read).map_err(|why| errors.add(span, name, why)).ok()
 }
 
 /// A list of some of these words, each once.

@@ -64,6 +64,12 @@ pub enum HostCommand {
     /// Disconnect a host. It may come back at once.
     #[command(after_help = examples::HOST_KICK)]
     Kick(HostArguments),
+    /// Take away the key that a host had before: connections that use it end.
+    #[command(after_help = examples::HOST_REVOKE)]
+    Revoke {
+        /// NQN of the host.
+        host: String,
+    },
     /// Give a host shares and limits. Whatever is not named has its default again.
     #[command(after_help = examples::HOST_SET)]
     Set {
@@ -181,6 +187,7 @@ pub fn host(place: &Place, command: HostCommand, output: &mut impl Write) -> Res
     let request = match command {
         HostCommand::Allow(HostArguments { host, subsystem }) => Request::HostAllow { subsystem, host },
         HostCommand::Deny(HostArguments { host, subsystem }) => Request::HostDeny { subsystem, host },
+        HostCommand::Revoke { host } => Request::HostRevoke { host },
         HostCommand::Set { host, shares, limits } => {
             let mut table = Map::from_iter([("nqn".to_owned(), Value::from(host))]);
             table.extend(shares.map(|shares| ("shares".to_owned(), Value::from(shares))));

@@ -96,6 +96,7 @@ pub(super) const HOST_ALLOW: &str = examples!(
 );
 pub(super) const HOST_DENY: &str = examples!("ringfab-target host deny nqn.2026-11.com.example:host-1");
 pub(super) const HOST_KICK: &str = examples!("ringfab-target host kick nqn.2026-11.com.example:host-1");
+pub(super) const HOST_REVOKE: &str = examples!("ringfab-target host revoke nqn.2026-11.com.example:host-1");
 pub(super) const HOST_SET: &str = examples!(
     "ringfab-target host set nqn.2026-11.com.example:host-1 --shares 200",
     "ringfab-target host set nqn.2026-11.com.example:host-1 --read-bytes-per-s 1GiB"; SIZE

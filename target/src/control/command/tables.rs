@@ -86,7 +86,11 @@ fn security(controller: &Value) -> String {
         (true, true) => Some("both ends"),
     };
     let tls = controller["tls"].is_object().then_some("TLS");
-    let parts: Vec<&str> = tls.into_iter().chain(authenticated).collect();
+    // One that ought to have the new key by now.
+    let ages = [&controller["authentication"]["key"], &controller["tls"]["key"]];
+    let has = |age: &str| ages.iter().any(|key| **key == *age);
+    let old = if has("replaced") { Some("replaced key") } else { has("old").then_some("old key") };
+    let parts: Vec<&str> = tls.into_iter().chain(authenticated).chain(old).collect();
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }
 

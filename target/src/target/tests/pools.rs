@@ -83,13 +83,9 @@ fn who_has_proved_who_it_is_gives_way_last_and_never_to_one_that_has_yet_to() {
         pools.insert(Connect::admin(DISK, FRIEND).send_from(GREEDY, &target, at(0)).unwrap().controller);
         assert_eq!(pools.all().count(), target.controllers().len());
     }
+    let shown = crate::target::generated::tests::authenticated(FRIEND, DISK);
     let prove = |controller: &Controller| {
-        controller.state().authenticated = Some(ringfab_auth::Authenticated {
-            hash: ringfab_auth::Hash::Sha256,
-            group: ringfab_auth::Group::Null,
-            controller_too: false,
-            generated_psk: None,
-        });
+        controller.state().authenticated = Some(shown.clone());
     };
     let all: Vec<Arc<Controller>> = pools.all().cloned().collect();
     all.iter().filter(|one| one.id() != all[500].id()).for_each(|one| prove(one));

@@ -10,7 +10,7 @@ use tempfile::NamedTempFile;
 use super::*;
 use crate::config::{Demands, ListenerTls};
 use crate::model::TlsChannel;
-use crate::target::NoPsk;
+use crate::target::{NoPsk, tls_key_age};
 
 const OWN: &str = "nqn.2024-01.org.example:discovery";
 const CLEAR: &str = "192.0.2.1:4420";
@@ -54,8 +54,11 @@ impl Guarded {
         retained.tls(version, self.key.suite(), names, derivation).unwrap()
     }
 
+    /// The one key with an identity.
     fn find(&self, identity: &[u8]) -> Result<TlsPsk, NoPsk> {
-        self.target.psk(&self.target.served(), identity)
+        let mut found = self.target.psks(&self.target.served(), identity)?;
+        assert_eq!(found.len(), 1);
+        Ok(found.remove(0))
     }
 
     fn channel(&self, host: &str, subsystem: &str) -> Arc<TlsChannel> {
@@ -203,7 +206,7 @@ fn whoever_used_a_key_that_is_gone_is_ended_and_does_not_come_back() {
     at_listener(&Connect::admin(DISK, FRIEND), target, CLEAR, None).unwrap();
     let host = target.served().limited_host(FRIEND).unwrap().config().clone();
     let ended = guarded.change(|draft| draft.set_host(&crate::config::HostConfig { tls: None, ..host }));
-    assert_eq!(ended, ["its host has another key for TLS"; 2], "not the one in clear text");
+    assert_eq!(ended, ["the key of its TLS is revoked"; 2], "not the one in clear text");
     let refused = at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, Some(&channels[0]));
     assert_eq!(refused.map(drop).unwrap_err(), format!("the host {FRIEND} has no tls_key"));
 }
@@ -221,7 +224,52 @@ fn the_same_key_at_another_place_ends_nobody() {
     let derivation = &mut host.tls.as_mut().unwrap().derivation;
     assert_eq!(*derivation, Derivation::Specified);
     *derivation = Derivation::LibnvmeBefore202507;
-    assert_eq!(guarded.change(|draft| draft.set_host(&host)), ["its host has another key for TLS"]);
+    assert_eq!(guarded.change(|draft| draft.set_host(&host)), none, "it counts from the next connection");
+    let refused = at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, Some(&tls)).map(drop);
+    assert!(refused.unwrap_err().contains("has another identity"));
+}
+
+/// The life of a key: new, old beside a newer one, and taken away.
+#[test]
+fn an_old_key_counts_beside_the_new_one_and_ends_connections_when_it_is_taken_away() {
+    use crate::config::ConfiguredKey;
+    let guarded = guarded(CipherSuite::Aes128GcmSha256, "specified");
+    let (target, none): (_, [&str; 0]) = (&guarded.target, []);
+    let versions = [IdentityVersion::Zero, IdentityVersion::One];
+    let old = versions.map(|version| guarded.channel_of(version, FRIEND, DISK));
+    let newer = ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random());
+    let mut host = target.served().limited_host(FRIEND).unwrap().config().clone();
+    let keys = host.tls.as_mut().unwrap();
+    keys.old = Some(keys.key.clone());
+    keys.key = ConfiguredKey { source: KeySource::File("/newer".into()), key: newer.clone() };
+    host.old_keys_until = "2000-01-01T00:00:00Z".parse().ok();
+    let connect = |tls| at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, Some(tls)).map(drop);
+    for tls in &old {
+        connect(tls).unwrap();
+    }
+    assert_eq!(guarded.change(|draft| draft.set_host(&host)), none, "a newer key has come");
+    // Its time is over.
+    assert!(old.iter().all(|tls| connect(tls).is_err()));
+    host.old_keys_until = "2999-01-01T00:00:00Z".parse().ok();
+    assert_eq!(guarded.change(|draft| draft.set_host(&host)), none);
+    for tls in &old {
+        connect(tls).unwrap();
+        assert_eq!(tls_key_age(tls, &target.served()), "old");
+    }
+    // An identity of version 0 does not say which key it is.
+    assert_eq!(target.psks(&target.served(), old[0].identity().as_bytes()).map(|psks| psks.len()), Ok(2));
+    assert_eq!(target.psks(&target.served(), old[1].identity().as_bytes()).map(|psks| psks.len()), Ok(1));
+    let with_new = Guarded { key: newer, ..guarded };
+    let new = versions.map(|version| with_new.channel_of(version, FRIEND, DISK));
+    let target = &with_new.target;
+    for tls in &new {
+        at_listener(&Connect::admin(DISK, FRIEND), target, ALLOWED, Some(tls)).unwrap();
+        assert_eq!(tls_key_age(tls, &target.served()), "new");
+    }
+    host.tls.as_mut().unwrap().old = None;
+    let ended = with_new.change(|draft| draft.set_host(&host));
+    assert_eq!(ended, ["the key of its TLS is revoked"; 4], "those with the old key, and no others");
+    assert_eq!(tls_key_age(&old[1], &target.served()), "replaced");
 }
 
 /// The handshake may have begun before the key became another one, which an identity of version 0 does not say.

@@ -154,7 +154,7 @@ fn pass(from: &mut Handshake, to: &mut Handshake) -> Result<()> {
 struct OneKey(Secret, CipherSuite);
 
 impl PskStore for OneKey {
-    fn find(&self, _identity: &[u8]) -> Result<(Secret, CipherSuite), String> {
-        Ok((self.0.clone(), self.1))
+    fn find(&self, _identity: &[u8]) -> Result<Vec<(Secret, CipherSuite)>, String> {
+        Ok(vec![(self.0.clone(), self.1)])
     }
 }
