@@ -67,7 +67,7 @@ Exit codes:
   0    done
   1    failed; one sentence on the standard error says why
   2    the command line is wrong
-  3    umount: it is unmounted, and what was written may not be on the disk
+  3    `umount`: it is unmounted, and what was written may not be on the disk
   130  cancelled by SIGINT, SIGTERM or, where nothing is served, SIGHUP
   141  nobody reads the output any more (SIGPIPE, as shells show it)
 

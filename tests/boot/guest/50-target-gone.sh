@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A target in a container's place: a process of its own, which no unit orders. A line of fstab and a volume are mounted,
-# have much that is not on the disk yet, and the machine ends without their target.
+# A line of fstab and a volume of one target are mounted and have much that is not on the disk yet. Then the target goes,
+# and the machine ends without it.
 set -euo pipefail
 . ./lib.sh
 . ./volumes.sh
@@ -35,7 +35,7 @@ where = "/srv/data"
 nsid = 1
 options = "noatime, ctrl_loss_timeout=never"
 END
-echo "$target?ns=2 /srv/more ringfab _netdev,noauto,ctrl_loss_timeout=never 0 0" >>/etc/fstab
+echo "$target?ns=2 /srv/more ringfab _netdev,noauto,x-systemd.after=$unit.service,ctrl_loss_timeout=never 0 0" >>/etc/fstab
 systemctl daemon-reload
 ringfab volume check
 systemctl start $unit
@@ -57,7 +57,7 @@ has "$(ringfab list)" 'nothing is attached'
 
 step "what is not on the disk when the target goes"
 systemctl restart $volume
-# One that was just unmounted may be taken for one that is there still, for a moment.
+# systemd may learn of an unmount a moment later.
 until_it systemctl start srv-more.mount
 for folder in "${folders[@]}"; do
     until_it mountpoint -q "$folder"

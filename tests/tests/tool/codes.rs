@@ -45,7 +45,7 @@ fn is_cancelled(status: ExitStatus) {
 fn the_help_and_the_document_have_the_same_codes() {
     assert_eq!(helped(ringfab(&["--help"])), documented("ringfab"));
     assert_eq!(helped(ringfab_target(&["--help"])), documented("ringfab-target"));
-    assert_eq!(documented("ringfab").len(), 5);
+    assert_eq!(documented("ringfab").len(), 6);
 }
 
 #[test]
