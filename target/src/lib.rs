@@ -8,7 +8,6 @@
 //! | `sync` | the atomics of what cores share without a lock |
 //! | [`worker`] | threads for what may take long or hang |
 //! | `confinement` | what this process has given up, and how whoever meets that is told |
-//! | `made_file` | files that are made again and again, and replace nothing but their kind |
 //! | [`disk_identity`] | which disk a path leads to, and which are in use |
 //! | [`config`] | reads and checks the configuration file |
 //! | `known_disks` | which disk was served under which identifiers |
@@ -50,7 +49,6 @@ pub mod identity;
 mod known_disks;
 pub mod limits;
 mod machine;
-mod made_file;
 pub mod metrics;
 pub mod model;
 pub mod nqn;

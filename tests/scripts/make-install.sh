@@ -28,8 +28,9 @@ main() {
     begin
     put 0755 "$PREFIX/sbin" "$1/ringfab-target"
     put 0755 "$PREFIX/bin" "$1/ringfab"
-    # mount(8) looks for its helpers there.
+    # mount(8) and umount(8) look for their helpers there.
     ln -sf ../bin/ringfab "$DESTDIR$PREFIX/sbin/mount.ringfab"
+    ln -sf ../bin/ringfab "$DESTDIR$PREFIX/sbin/umount.ringfab"
     units
     put_as 0644 "$SYSUSERS/ringfab.conf" systemd/ringfab.sysusers.conf
     put_as 0644 "$TMPFILES/ringfab.conf" systemd/ringfab.tmpfiles.conf
@@ -87,8 +88,8 @@ finish() {
     say "Say in $ETC/ringfab/target.toml what to serve, then: systemctl enable --now ringfab-target"
 }
 
-# mount(8) looks for helpers in /sbin only.
-helper() { echo "ln -sf $PREFIX/bin/ringfab /sbin/mount.ringfab"; }
+# mount(8) and umount(8) look for helpers in /sbin only.
+helper() { echo "for name in mount umount; do ln -sf $PREFIX/bin/ringfab /sbin/\$name.ringfab; done"; }
 
 steps() {
     note "systemd-sysusers $SYSUSERS/ringfab.conf"

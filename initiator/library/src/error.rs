@@ -131,6 +131,16 @@ pub enum Cause {
     /// The peer broke a rule of NVMe.
     #[error("the target broke the protocol: {0}")]
     Protocol(&'static str),
+    /// A command was answered with less data than it takes to know what it asked for.
+    #[error("{}", short_text(.command, *.received, *.needed))]
+    Short {
+        /// Name of the command.
+        command: &'static str,
+        /// Bytes that came.
+        received: u32,
+        /// Bytes that are needed.
+        needed: u32,
+    },
     /// The peer cannot do what we need.
     #[error("{0}")]
     Unsupported(String),
@@ -234,6 +244,16 @@ pub enum IoError {
     /// Cancelled by the caller, or by detaching.
     #[error("cancelled")]
     Cancelled,
+    /// It was answered with less data than it takes to know what it asked for.
+    #[error("{}", short_text(.command, *.received, *.needed))]
+    Short {
+        /// Name of the command.
+        command: &'static str,
+        /// Bytes that came.
+        received: u32,
+        /// Bytes that are needed.
+        needed: u32,
+    },
     /// The request cannot be expressed as a command.
     #[error("{0}")]
     Refused(SubmitError),
@@ -264,6 +284,7 @@ impl From<IoError> for std::io::Error {
             IoError::TimedOut => ErrorKind::TimedOut,
             IoError::Cancelled => ErrorKind::Interrupted,
             IoError::Refused(_) => ErrorKind::InvalidInput,
+            IoError::Short { .. } => ErrorKind::InvalidData,
         };
         std::io::Error::new(kind, error)
     }
@@ -309,6 +330,10 @@ impl From<SubmitError> for IoError {
             SubmitError::Gone | SubmitError::NotReady => IoError::NoPath,
         }
     }
+}
+
+fn short_text(command: &str, received: u32, needed: u32) -> String {
+    format!("the target answered {command} with {received} bytes of data, of which {needed} are needed")
 }
 
 fn status_text(command: &str, status: &Status) -> String {

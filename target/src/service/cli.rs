@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -13,14 +13,13 @@ use ringfab_process::manual::Manual;
 use ringfab_process::terminal::{self, Color, ColorOption, Stream};
 use ringfab_process::{log, signals};
 
-use super::{Running, ServeError, ServeOptions, doctor, serve};
+use super::{Running, ServeError, ServeOptions, check, serve};
 use crate::config::Config;
 use crate::control::client::AskError;
 use crate::control::command::{
     self, ConfigArguments, HostCommand, ListenerCommand, LogArguments, NamespaceCommand, Place,
     ReloadArguments, SubsystemCommand, TopArguments, examples,
 };
-use crate::machine;
 use crate::target::Target;
 
 /// An NVMe over Fabrics target: serves files, block devices and memory to other machines.
@@ -66,9 +65,11 @@ enum Command {
         /// The configuration file.
         #[arg(value_name = "FILE")]
         config: PathBuf,
-        /// Print mistakes only.
+        /// Print mistakes and warnings only.
         #[arg(long, short)]
         quiet: bool,
+        #[command(flatten)]
+        user: AsUser,
     },
     /// Look at the configuration, the machine and the target that runs, and say what to do.
     #[command(after_help = examples::DOCTOR)]
@@ -79,9 +80,29 @@ enum Command {
         /// Print JSON for programs.
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        user: AsUser,
     },
     #[command(flatten)]
     Ask(Ask),
+}
+
+/// As whom a command looks at files and devices.
+#[derive(Debug, clap::Args)]
+struct AsUser {
+    /// Look as this user, in these groups. For root, the default is the user of the service.
+    #[arg(long = "as", value_name = "USER[:GROUP,...]")]
+    user: Option<String>,
+}
+
+impl AsUser {
+    /// Has `look` look as this user, in this process or in another one. Unless it is `quiet`, it says as whom.
+    fn look(&self, config: &Path, quiet: bool, look: impl FnOnce() -> Result<(), ServeError>) -> ExitCode {
+        match &self.user {
+            Some(user) => conclude(check::assume(user).and_then(|()| look())),
+            None => check::as_service(config, quiet).unwrap_or_else(|| conclude(look())),
+        }
+    }
 }
 
 /// What asks a target that runs.
@@ -205,8 +226,12 @@ pub fn run<R: Running>(
         Command::Serve { config, ready_file, log_format } => {
             serve(&ServeOptions { config, ready_file, log_format }, start)
         }
-        Command::Check { config, quiet } => check(&config, quiet, &mut output),
-        Command::Doctor { config, json } => examine(&config, json, &mut output),
+        Command::Check { config, quiet, user } => {
+            return user.look(&config, quiet, || check::check(&config, quiet, &mut output));
+        }
+        Command::Doctor { config, json, user } => {
+            return user.look(&config, json, || check::examine(&config, json, &mut output));
+        }
         Command::Ask(question) => ask(question, &mut output).map_err(ServeError::from),
     };
     conclude(outcome)
@@ -278,28 +303,6 @@ fn answer(error: &clap::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result<(), ServeError> {
-    let config = Config::look_at(path)?;
-    if quiet {
-        return Ok(());
-    }
-    output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)?;
-    let found = machine::findings(&config, machine::server_of(&config)).into_iter();
-    let found = found.chain(machine::no_state(&config));
-    for finding in found.chain(machine::unconfined(&config)).chain(machine::unseen(&config)) {
-        log::say(&format!("warning: {finding}"));
-    }
-    log::flush();
-    Ok(())
-}
-
-fn examine(path: &std::path::Path, json: bool, output: &mut impl Write) -> Result<(), ServeError> {
-    let looks = doctor::examine(path);
-    let text = if json { looks.to_json() + "\n" } else { looks.to_string() };
-    output.write_all(text.as_bytes()).map_err(ServeError::Output)?;
-    if looks.is_well() { Ok(()) } else { Err(ServeError::Unwell) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -354,22 +357,5 @@ mod tests {
         }
         assert!(count > 150, "{count}");
         assert!(page.contains("spin_us = 100") && page.contains("[[subsystem.namespace]]"), "{page}");
-    }
-
-    #[test]
-    fn check_prints_a_configuration_that_can_be_used() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/full.toml");
-        let mut output = Vec::new();
-        check(path.as_ref(), true, &mut output).unwrap();
-        assert!(output.is_empty(), "asked for quiet");
-        check(path.as_ref(), false, &mut output).unwrap();
-        let text = String::from_utf8(output).unwrap();
-        assert_eq!(Config::parse(&text, "output").unwrap(), Config::load(path.as_ref()).unwrap());
-    }
-
-    #[test]
-    fn check_of_a_missing_file_is_a_mistake_of_the_caller() {
-        let error = check("/nonexistent.toml".as_ref(), true, &mut Vec::new()).unwrap_err();
-        assert_eq!(error.exit_code(), 2);
     }
 }

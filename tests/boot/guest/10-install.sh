@@ -21,6 +21,7 @@ for page in ringfab-target.8 ringfab-target-serve.8 ringfab-target-namespace-add
 done
 has "$(zcat /usr/share/man/man1/ringfab-keys-pair.1.gz)" "EXIT STATUS"
 has "$(zcat /usr/share/man/man8/mount.ringfab.8.gz)" remount
+has "$(zcat /usr/share/man/man8/umount.ringfab.8.gz)" "EXIT STATUS"
 has "$(zcat /usr/share/man/man5/volumes.toml.5.gz)" ctrl_loss_timeout
 has "$(zcat /usr/share/man/man5/target.toml.5.gz)" allow_any_host
 for program in ringfab-target ringfab; do

@@ -1,10 +1,12 @@
 //! `ringfab mount`, `umount` and `list`: real file systems over FUSE and loop devices.
 
 mod ends;
+mod helper;
 mod killed;
 mod machine;
 mod refused;
 mod secured;
+mod standing;
 mod tour;
 mod volumes;
 

@@ -68,6 +68,8 @@ pub enum TcpEvent {
         cqe: CompletionEntry,
         /// Whether the data digests were right.
         intact: bool,
+        /// Bytes of data that the controller has sent.
+        received: u32,
     },
     /// The connection could not be made.
     ConnectFailed {

@@ -104,7 +104,7 @@ pub(super) fn examine(file: &Path) -> Steps {
     steps.add("state", || system::state_folder(&config.target.state_dir));
     let serving = machine::server_of(&config);
     let process = serving.map_or(Process::Own, Process::Target);
-    steps.add("locked memory", || system::locked_memory(&config, process));
+    steps.add("locked memory", || Ok(system::locked_memory(&config, process)));
     steps.add("addresses", || system::addresses(&config, process));
     steps.add("open files", || system::open_files(&config, process));
     let begun = Instant::now();
@@ -113,7 +113,7 @@ pub(super) fn examine(file: &Path) -> Steps {
         steps.push("machine", begun.elapsed(), Ok("addresses, ports and disks are there".to_owned()));
     }
     for finding in findings {
-        let trouble = Trouble(format!("{}: {}", finding.what, finding.message), finding.advice.to_owned());
+        let trouble = Trouble(format!("{}: {}", finding.what, finding.message), finding.advice.into_owned());
         steps.push("machine", begun.elapsed(), Err(trouble));
     }
     running::looks(&mut steps, &config, file);
