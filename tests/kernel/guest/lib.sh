@@ -24,6 +24,9 @@ tlshd_log=$logs/tlshd.log
 # Rows of the table of commands, in the order in which they were tried; main.sh and table.sh use it.
 # shellcheck disable=SC2034
 commands=$logs/commands
+# The first cells of rows that this lane's kernel did not let through.
+# shellcheck disable=SC2034
+unasked=$logs/unasked
 # Patterns of warnings that this scenario provokes on purpose.
 expected=$logs/expected
 
