@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use ringfab_fabric::rdma::QueuePairId;
 use ringfab_spec::sqe::CopyRange;
 use ringfab_spec::{CompletionEntry, IntoBytes, SglDescriptor, Status, SubmissionEntry};
-use ringfab_target::config::{HostConfig, RateLimits};
+use ringfab_target::config::{Access, HostConfig, RateLimits};
 use ringfab_target::core::State;
 use ringfab_tests::raw_host::{Association, Exposed, RawHost};
-use ringfab_tests::{TestTarget, wait_until};
+use ringfab_tests::{NQN, TestTarget, wait_until};
 
 const HOST: &str = "nqn.2026-11.org.ringfab:host";
 const OTHER: &str = "nqn.2026-11.org.ringfab:other";
@@ -172,6 +172,96 @@ fn every_command_that_reads_or_changes_blocks_is_limited() {
     let _memory = guest.send_read(2);
     guest.completions(2);
     assert!(begun.elapsed() >= Duration::from_millis(490));
+}
+
+#[test]
+fn zeroes_cost_as_many_bytes_as_what_they_are_written_to() {
+    let target = TestTarget::start(&NAMESPACES.replace("17", "17000000"));
+    let mut guest = Guest::new(&target, HOST);
+    let slow = RateLimits {
+        write_bytes_per_s: Some(8 * BLOCK as u64),
+        burst: Duration::from_millis(1),
+        ..RateLimits::default()
+    };
+    target.manager().limit_namespace(None, 2, None, slow).expect("limited");
+    // 32 KiB at 4 KiB in a second: eight seconds. What frees blocks has no bytes.
+    let mut range = [0; 16];
+    range[4] = 1;
+    let deallocate = SubmissionEntry::deallocate(guest.host.next_cid(), 2, 1);
+    assert_eq!(guest.host.command_with(guest.io, &deallocate, &range).status(), Status::SUCCESS);
+    let zeroes = SubmissionEntry::write_zeroes(guest.host.next_cid(), 2, 0, 64, false, false);
+    guest.host.send(guest.io, zeroes.as_bytes(), None);
+    expect_waiting(&target, &mut guest, 1);
+    assert!(guest.host.is_silent(guest.io, Duration::from_millis(500)), "not before what they cost is there");
+    target.manager().limit_namespace(None, 2, None, MUCH).expect("limited less");
+    assert_eq!(guest.completions(1)[0].status(), Status::SUCCESS);
+}
+
+/// A byte in a second for whoever writes to the first namespace, so that what is written waits for ever.
+fn hide_while_it_waits(hide: impl FnOnce(&TestTarget)) {
+    let namespaces = "[[subsystem.namespace]]\nmemory = \"1MiB\"\n\
+        limits = { write_bytes_per_s = 1, read_bytes_per_s = 1, burst_ms = 1 }\n\
+        [[subsystem.namespace]]\nmemory = \"1MiB\"\n";
+    let target = TestTarget::with_target("cores = 2\nspin_us = 20", namespaces);
+    let mut guest = Guest::new(&target, HOST);
+    let (_, before) = waiting(&target);
+    let nine = [9; BLOCK];
+    let in_capsule = |entry: SubmissionEntry| entry.with_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+    guest.host.send(guest.io, in_capsule(SubmissionEntry::write(50, 1, 0, 1, false)).as_bytes(), Some(&nine));
+    guest.host.send(guest.io, SubmissionEntry::write_zeroes(51, 1, 0, 1, true, false).as_bytes(), None);
+    let (read, memory) = guest.send_read(1);
+    expect_waiting(&target, &mut guest, 3);
+    hide(&target);
+    // They end at once, as a command that comes now.
+    let mut ended: Vec<_> = guest.completions(3).iter().map(|one| (one.cid.get(), one.status())).collect();
+    ended.sort_by_key(|(cid, _)| *cid);
+    let gone = guest.read(1);
+    assert_eq!(gone, Status::INVALID_NAMESPACE.with_dnr());
+    let mut expected = vec![(50, gone), (51, gone), (read, gone)];
+    expected.sort_by_key(|(cid, _)| *cid);
+    assert_eq!(ended, expected);
+    assert_eq!((memory.bytes(), guest.read(2)), (vec![0xee; BLOCK], Status::SUCCESS));
+    assert_eq!(waiting(&target), (0, before));
+}
+
+#[test]
+fn what_waits_for_a_limit_does_not_run_once_its_namespace_is_hidden() {
+    let hidden = |target: &TestTarget| {
+        let others = Access::Hosts([OTHER.to_owned()].into());
+        let mut manager = target.manager();
+        manager.set_hosts(None, 1, others).expect("hidden");
+        // Nobody waits who could run: the limit lets all pass now.
+        manager.limit_namespace(None, 1, None, RateLimits::default()).expect("no limit");
+    };
+    hide_while_it_waits(hidden);
+}
+
+#[test]
+fn what_waits_for_a_limit_does_not_run_once_its_namespace_is_removed() {
+    hide_while_it_waits(|target| {
+        target.manager().remove(None, 1).expect("removed");
+    });
+}
+
+#[test]
+fn what_waits_for_a_limit_does_not_run_once_its_host_is_revoked() {
+    let target = TestTarget::start(NAMESPACES);
+    let mut manager = target.manager();
+    let mut guest = Guest::new(&target, HOST);
+    let nine = [9; BLOCK];
+    let write = SubmissionEntry::write(50, 1, 0, 1, false);
+    let write = write.with_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+    guest.host.send(guest.io, write.as_bytes(), Some(&nine));
+    expect_waiting(&target, &mut guest, 1);
+    manager.set_access(NQN, Access::Hosts([OTHER.to_owned()].into())).expect("revoked");
+    wait_until("nothing waits", || waiting(&target).0 == 0);
+    manager.limit_namespace(None, 1, None, RateLimits::default()).expect("no limit");
+    let mut other = Guest::new(&target, OTHER);
+    let (memory, cid) = (other.host.expose(&nine, ringfab_fabric::rdma::Access::RemoteWrite), 7);
+    let read = SubmissionEntry::read(cid, 1, 0, 1).with_sgl(memory.sgl());
+    other.host.send(other.io, read.as_bytes(), None);
+    assert_eq!(other.completions(1)[0].status(), Status::SUCCESS);
+    assert_eq!(memory.bytes(), [0; BLOCK], "it was not written");
 }
 
 #[test]

@@ -57,6 +57,11 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
+    /// The same of what must not be empty.
+    pub(crate) fn filled(&self) -> Result<&'a [u8], TlsError> {
+        if self.is_empty() { Err(self.malformed()) } else { Ok(self.rest) }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

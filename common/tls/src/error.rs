@@ -55,6 +55,19 @@ pub enum TlsError {
     /// An extension that was not asked for, or must not be in that message.
     #[error("the controller answers with extension {0}, which it must not")]
     Extension(u16),
+    /// A message has not the extension that it must have.
+    #[error("{peer} sends {message} without the extension {extension}")]
+    Missing {
+        /// Who.
+        peer: Role,
+        /// Which message.
+        message: &'static str,
+        /// What it must have.
+        extension: &'static str,
+    },
+    /// Keys are offered for use without key agreement alone.
+    #[error("the host offers no keys with key agreement (psk_dhe_ke)")]
+    NoKeyAgreement,
     /// No pre-shared key is offered.
     #[error("the host offers no pre-shared key")]
     NoKeyOffered,
@@ -133,11 +146,14 @@ impl TlsError {
             }
             Self::Version(_) => Alert::PROTOCOL_VERSION,
             Self::Extension(_) => Alert::UNSUPPORTED_EXTENSION,
+            Self::Missing { .. } => Alert::MISSING_EXTENSION,
             Self::UnknownKeys(..) => Alert::UNKNOWN_PSK_IDENTITY,
             Self::BinderDiffers(_) | Self::FinishedDiffers => Alert::DECRYPT_ERROR,
-            Self::NoKeyOffered | Self::SuiteNotOffered { .. } | Self::NoGroup | Self::NoKeyAccepted(_) => {
-                Alert::HANDSHAKE_FAILURE
-            }
+            Self::NoKeyOffered
+            | Self::NoKeyAgreement
+            | Self::SuiteNotOffered { .. }
+            | Self::NoGroup
+            | Self::NoKeyAccepted(_) => Alert::HANDSHAKE_FAILURE,
             Self::KeysWorn => Alert::CLOSE_NOTIFY,
             Self::Sealing(_) | Self::Offer(_) | Self::Incomplete => Alert::INTERNAL_ERROR,
         })

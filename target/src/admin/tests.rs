@@ -220,6 +220,21 @@ fn pages_of_command_sets_know_the_nvm_command_set_only() {
     assert_eq!(refusal(&controller, &identify(0x7f, 0)), (Status::INVALID_FIELD, Some(40)));
 }
 
+/// As nvme-cli does: where CAP says that hosts may choose command sets (bit 43), it asks for set 2, too.
+#[test]
+fn a_host_finds_the_effects_of_every_command_set_that_cap_makes_it_ask_for() {
+    let (_target, controller) = disk();
+    let cap = controller.property_get(0, Some(PropertySize::Eight)).expect("CAP");
+    let asked: Vec<u8> =
+        [(37, 0), (43, 2)].iter().filter(|(bit, _)| cap >> bit & 1 != 0).map(|(_, csi)| *csi).collect();
+    assert!(asked.contains(&0), "the NVM Command Set");
+    for csi in asked {
+        let mut command = log(0x05, 4096);
+        command.cdw14.set(u32::from(csi) << 24);
+        assert!(run(&controller, &command).is_ok(), "command set {csi}");
+    }
+}
+
 #[test]
 fn the_list_of_controllers_has_those_of_the_subsystem() {
     let (target, controller) = disk();

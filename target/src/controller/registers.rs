@@ -36,8 +36,9 @@ fn capabilities(entries_max: u32) -> u64 {
     let mqes_z = u64::from(entries_max - 1);
     // Queues are physically contiguous (CQR), as on every fabric.
     let contiguous = 1 << 16;
-    // The NVM Command Set, and the choice of command sets by Identify (CSS, bits 44:37).
-    let command_sets = (1 << 37) | (1 << 43);
+    // The NVM Command Set (CSS, bits 44:37). There is no other, so hosts have nothing to choose (bit 43): where that
+    // is set, nvme-cli 2.11 and later ask for the effects of the Zoned Namespace Command Set, and fail without.
+    let command_sets = 1 << 37;
     // Ready with media, not independent of media (CRMS, bits 60:59); both page sizes are 4 KiB.
     let ready_with_media = 1 << 59;
     mqes_z | contiguous | TIMEOUT_500MS << 24 | command_sets | ready_with_media
@@ -79,6 +80,7 @@ impl Configuration {
     /// Whether a controller can run like this: 4 KiB pages, round robin, entries of 64 and 16 bytes.
     fn is_supported(self, discovery: bool) -> bool {
         let sizes = self.submission_entry_size() == 6 && self.completion_entry_size() == 4;
+        // The NVM Command Set, or all that there are, which earlier versions of this target offered.
         matches!(self.command_set(), 0 | 6)
             && self.page_size() == 0
             && self.arbitration() == 0
@@ -259,7 +261,7 @@ mod tests {
         assert_eq!(cap >> 16 & 1, 1, "CQR");
         assert_eq!(cap >> 24 & 0xff, TIMEOUT_500MS, "TO");
         assert_eq!(cap >> 32 & 0xf, 0, "DSTRD");
-        assert_eq!(cap >> 37 & 0xff, 0b0100_0001, "CSS");
+        assert_eq!(cap >> 37 & 0xff, 0b0000_0001, "CSS: the NVM Command Set, and no choice");
         assert_eq!(cap >> 48 & 0xff, 0, "MPSMIN and MPSMAX");
         assert_eq!(cap >> 59 & 3, 1, "CRMS");
     }

@@ -171,8 +171,10 @@ impl Core {
             }
         }
         self.resources.served = served;
-        if difference.is_restricted() {
-            self.queues.iter_mut().flatten().for_each(|queue| queue.refresh_namespaces(&self.resources));
+        if difference.is_restricted() || !difference.closed.is_empty() {
+            for queue in self.queues.iter_mut().flatten() {
+                queue.refresh_namespaces(&mut self.resources);
+            }
         }
         self.resources.refresh_limits();
         self.listeners.close(&mut self.resources, &difference.unbound);

@@ -168,6 +168,9 @@ impl Transfer {
     }
 }
 
+/// The failure of a command for a namespace that its host does not see.
+pub(crate) const NO_NAMESPACE: Failure = Failure::at(Status::INVALID_NAMESPACE, at::NSID);
+
 /// What an I/O command asks for.
 pub(crate) fn parse(
     command: &SubmissionEntry,
@@ -178,7 +181,7 @@ pub(crate) fn parse(
     if opcode == IoOpcode::FLUSH.0 && nsid == u32::MAX {
         return Ok((Action::FlushAll { rounds: 0 }, Transfer::None));
     }
-    let view = namespace(nsid).ok_or(Failure::at(Status::INVALID_NAMESPACE, at::NSID))?;
+    let view = namespace(nsid).ok_or(NO_NAMESPACE)?;
     if !view.ready {
         return Err(Failure::transient(Status::NAMESPACE_NOT_READY));
     }

@@ -50,6 +50,12 @@ impl Attachment {
         found.or_else(|| self.own_namespace(nsid))
     }
 
+    /// The host still sees the namespace, at this place of the table, for which a command of it has waited.
+    pub(super) fn check_seen(&self, resources: &Resources, nsid: u32, disk: usize) -> Result<(), Failure> {
+        let seen = self.namespace(resources, nsid).is_some_and(|namespace| namespace.index() == disk);
+        if seen { Ok(()) } else { Err(nvm::NO_NAMESPACE) }
+    }
+
     /// What an I/O command asks for.
     #[inline(always)]
     pub(super) fn parse(

@@ -46,6 +46,8 @@ pub(super) enum Event {
     AbortAnswered,
     /// The host asks for its end.
     Aborted,
+    /// Its namespace is none that its host sees any more.
+    NamespaceHidden,
     /// It has waited for long enough.
     TimedOut,
     /// The host does not know of it any more, and is not answered.
@@ -106,23 +108,23 @@ pub(super) const fn next(state: State, event: Event) -> Step {
         (S::Free, E::Arrived) => Step::Begin,
 
         (S::AwaitLimit, E::LimitPassed) => Step::TakeTurn,
-        (S::AwaitLimit, E::PartnerFailed | E::Aborted) => Step::Answer,
+        (S::AwaitLimit, E::PartnerFailed | E::Aborted | E::NamespaceHidden) => Step::Answer,
         (S::AwaitLimit, E::Abandoned) => Step::Release,
 
         (S::AwaitTurn, E::TurnCame) => Step::Admit,
-        (S::AwaitTurn, E::Aborted) => Step::Answer,
+        (S::AwaitTurn, E::Aborted | E::NamespaceHidden) => Step::Answer,
         (S::AwaitTurn, E::Abandoned) => Step::Release,
 
         (S::AwaitFused, E::PairHasBuffers) => Step::Fetch,
-        (S::AwaitFused, E::PartnerFailed | E::TimedOut | E::Aborted) => Step::Answer,
+        (S::AwaitFused, E::PartnerFailed | E::TimedOut | E::Aborted | E::NamespaceHidden) => Step::Answer,
         (S::AwaitFused, E::Abandoned) => Step::Release,
 
         (S::HeldBack, E::DiskAnswers) => Step::QueueForBuffers,
-        (S::HeldBack, E::PartnerFailed | E::TimedOut | E::Aborted) => Step::Answer,
+        (S::HeldBack, E::PartnerFailed | E::TimedOut | E::Aborted | E::NamespaceHidden) => Step::Answer,
         (S::HeldBack, E::Abandoned) => Step::Release,
 
         (S::NeedBuffer, E::BuffersFree) => Step::TakeBuffers,
-        (S::NeedBuffer, E::PartnerFailed | E::Aborted) => Step::Answer,
+        (S::NeedBuffer, E::PartnerFailed | E::Aborted | E::NamespaceHidden) => Step::Answer,
         (S::NeedBuffer, E::Abandoned) => Step::Release,
 
         // A failure of the partner is seen when it is this one's turn.
@@ -160,7 +162,7 @@ pub(super) const fn next(state: State, event: Event) -> Step {
         (_, E::BlocksReleased | E::TimedOut) => Step::Ignore,
         (_, E::WorkerDone | E::AbortAnswered | E::HostNotified | E::Forgotten) => Step::Ignore,
         // What a disk or the network works on is left to complete.
-        (_, E::Aborted | E::Abandoned | E::PartnerFailed) => Step::Ignore,
+        (_, E::Aborted | E::Abandoned | E::PartnerFailed | E::NamespaceHidden) => Step::Ignore,
 
         (_, E::Arrived | E::PairHasBuffers | E::RoomFree | E::DataArrived) => Step::Never,
         (_, E::PairHasData | E::CompareSucceeded | E::WriteDone | E::ClaimGranted | E::DiskDone) => {

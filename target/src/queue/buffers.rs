@@ -62,6 +62,30 @@ impl Request {
         }
     }
 
+    /// Its namespace may have been hidden from its host, or removed, while it waited.
+    fn check_seen(&self, connection: &Connection, resources: &Resources) -> Result<(), Failure> {
+        let attached = connection.attached.as_ref().filter(|_| connection.id != 0);
+        match (attached, self.action.disk()) {
+            (Some(attached), Some(disk)) => attached.check_seen(resources, self.command.nsid.get(), disk),
+            _ => Ok(()),
+        }
+    }
+
+    /// It fails if so.
+    pub(super) fn stop_if_hidden(
+        &mut self,
+        connection: &Connection,
+        resources: &Resources,
+    ) -> Result<(), Stop> {
+        if let Err(failure) = self.check_seen(connection, resources)
+            && !self.has_failed()
+        {
+            self.fail(failure);
+            return Err(Stop::Answer);
+        }
+        Ok(())
+    }
+
     /// What has failed is answered, and what the disk can answer without I/O. What is for a disk that is hung is held
     /// back.
     #[inline(always)]
@@ -174,7 +198,9 @@ fn limited_as(request: &Request, connection: &Connection) -> Option<(FlowKey, u6
         Action::Read(_) | Action::Compare(_) => (Direction::Read, request.length.0.into()),
         Action::Verify { extent, .. } => (Direction::Read, extent.length.0),
         Action::Write { .. } => (Direction::Write, request.length.0.into()),
-        Action::WriteZeroes { .. } | Action::Discard { .. } | Action::Copy(_) => (Direction::Write, 0),
+        // A disk may have to write them, so they cost what a Write of them does.
+        Action::WriteZeroes { extent, .. } => (Direction::Write, extent.length.0),
+        Action::Discard { .. } | Action::Copy(_) => (Direction::Write, 0),
         Action::Flush { .. } | Action::FlushAll { .. } | Action::Nothing | Action::Controller => return None,
     };
     let namespace = request.action.disk()?;

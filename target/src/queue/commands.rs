@@ -181,6 +181,9 @@ impl Commands {
         if from <= Step::TakeBuffers {
             self.get_buffers(connection, resources, slot, from == Step::TakeBuffers)?;
         }
+        if matches!(from, Step::Fetch | Step::Execute) {
+            self.table[slot].stop_if_hidden(connection, resources)?;
+        }
         if from <= Step::Fetch {
             self.fetch(connection, resources, slot)?;
         }
@@ -556,6 +559,20 @@ impl Commands {
         self.table[slot].fail(Failure::transient(Status::ABORT_REQUESTED));
         self.on_event(connection, resources, slot, Event::Aborted);
         true
+    }
+
+    /// Ends what waits for a namespace that the host does not see any more, as a command would end that comes now.
+    /// Commands of which something is in flight look for themselves when that is over.
+    pub(super) fn end_hidden(&mut self, connection: &mut Connection, resources: &mut Resources) {
+        let slots: Vec<Slot> = self.table.waiting().collect();
+        for slot in slots {
+            let request = &mut self.table[slot];
+            if next(request.state(), Event::NamespaceHidden) == Step::Answer
+                && request.stop_if_hidden(connection, resources).is_err()
+            {
+                self.on_event(connection, resources, slot, Event::NamespaceHidden);
+            }
+        }
     }
 
     /// A command has the identifier of an Asynchronous Event Request that waits: its host has forgotten the request, as

@@ -194,10 +194,12 @@ impl Queue {
         self.controller().is_some_and(|own| Arc::ptr_eq(own, controller))
     }
 
-    /// Its core serves something else: the host may see other namespaces.
-    pub(crate) fn refresh_namespaces(&mut self, resources: &Resources) {
+    /// Its core serves something else: the host may see other namespaces. What waits for those that it does not see any
+    /// more ends.
+    pub(crate) fn refresh_namespaces(&mut self, resources: &mut Resources) {
         if let Some(attached) = &mut self.connection.attached {
             attached.refresh_namespaces(resources);
+            self.commands.end_hidden(&mut self.connection, resources);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Hosts that break the protocol: each is told how, and nobody else notices.
 
-use ringfab_spec::tcp::{Digests, FatalError, PduType, TermReq};
-use ringfab_spec::{IntoBytes, SglDescriptor, Status, SubmissionEntry};
+use ringfab_spec::tcp::{CapsuleResp, Digests, FatalError, PduType, ReadyToTransfer, TermReq};
+use ringfab_spec::{FromBytes, IntoBytes, SglDescriptor, Status, SubmissionEntry};
 use ringfab_tests::TestTarget;
 use ringfab_tests::raw_tcp::{RawTcp, capsule, connect, h2c_data, ic_req};
 
@@ -164,4 +164,68 @@ fn what_comes_before_connect_is_refused() {
     let mut host = RawTcp::initialize(target.address(), digests(NONE));
     let refused = host.command(SubmissionEntry::flush(1, 1));
     assert_eq!(refused.status().code(), Status::COMMAND_SEQUENCE_ERROR);
+}
+
+/// CVE-2026-80788: a descriptor of memory that nobody has asks for none of ours. What a command has no use for is not
+/// asked for, where the descriptor may be longer than its data.
+#[test]
+fn a_descriptor_of_much_memory_takes_no_more_of_ours_than_the_command_has_data() {
+    let target = TestTarget::with_listener(TCP, MEMORY);
+    let none = digests(NONE);
+    let (mut io, _admin) = io(&target, none);
+    let before = target.usage()[0].io_buffers.taken;
+    for bytes in [u32::MAX, 1 << 31, (1 << 20) + 512, 0] {
+        let sgl = SglDescriptor::transport(bytes);
+        let mut cid = 0;
+        let mut answered = |queue: &mut RawTcp, command: SubmissionEntry, data_bytes: u32| {
+            cid += 1;
+            let mut command = command.with_sgl(sgl);
+            command.cid.set(cid);
+            queue.say(&capsule(none, command, &[]));
+            let pdu = queue.hear();
+            if pdu.header[0] == PduType::R2T.0 {
+                let asked = ReadyToTransfer::read_from_bytes(&pdu.header).expect("as long as one");
+                assert_eq!(asked.r2tl.get(), data_bytes, "{command:?}");
+                let zeroes = vec![0; data_bytes as usize];
+                queue.say(&h2c_data(none, (cid, asked.ttag.get()), 0, &zeroes, true));
+                return queue.response();
+            }
+            let answer = CapsuleResp::read_from_bytes(&pdu.header).expect("a response").cqe;
+            assert_eq!(answer.status().code(), Status::DATA_SGL_LENGTH_INVALID, "{command:?}");
+            answer
+        };
+        for (command, data_bytes) in [
+            (SubmissionEntry::read(1, 1, 0, 8), 4096),
+            (SubmissionEntry::write(1, 1, 0, 8, false), 4096),
+            (SubmissionEntry::compare(1, 1, 0, 8), 4096),
+            (SubmissionEntry::deallocate(1, 1, 1), 16),
+            (SubmissionEntry::copy(1, 1, 8, 1), 32),
+        ] {
+            answered(&mut io, command, data_bytes);
+        }
+    }
+    assert_eq!(target.usage()[0].io_buffers.taken, before);
+    assert!(io.command(SubmissionEntry::flush(99, 1)).status().is_success(), "and it goes on");
+}
+
+/// CVE-2026-46135: whoever says ICReq and goes, with and without a reset.
+#[test]
+fn whoever_initializes_a_connection_and_goes_leaves_nothing_behind() {
+    let target = TestTarget::with_listener(TCP, MEMORY);
+    let healthy = target.attach();
+    for round in 0..200 {
+        let mut host = RawTcp::open(target.address());
+        if round % 2 == 0 {
+            // What comes is not read: the system resets the connection.
+            socket2::SockRef::from(&host.stream)
+                .set_linger(Some(std::time::Duration::ZERO))
+                .expect("an option");
+        }
+        host.say(&ic_req(digests(NONE)));
+    }
+    let (mut io, _admin) = io(&target, digests(NONE));
+    assert!(io.command(SubmissionEntry::flush(1, 1)).status().is_success());
+    healthy.flush(1).expect("the others go on");
+    let queues = || target.usage()[0].queues;
+    ringfab_tests::wait_until("their connections have gone", || queues() <= 4);
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use ringfab_spec::sqe::PropertySize;
 use ringfab_spec::tcp::{Digests, PduType};
 use ringfab_spec::{SglDescriptor, Status, SubmissionEntry};
+use ringfab_target::config::Access;
 use ringfab_tests::TestTarget;
 use ringfab_tests::raw_tcp::{RawTcp, capsule, h2c_data};
 
@@ -88,4 +89,26 @@ fn an_identifier_in_use_is_a_conflict_and_its_command_goes_on() {
     io.say(&capsule(none, read, &[]));
     let data = io.hear();
     assert_eq!((data.header[0], data.data), (PduType::C2H_DATA.0, vec![0x42; 512]));
+}
+
+/// A host that keeps the data of its writes back until the namespace is none of its own any more.
+#[test]
+fn data_that_come_after_a_namespace_was_hidden_are_not_written() {
+    let target = TestTarget::with_listener(TCP, NAMESPACE);
+    let none = Digests::default();
+    let (_admin, controller) = RawTcp::attach(target.address(), none);
+    let mut io = RawTcp::attach_io(target.address(), none, 1, controller);
+    let write = SubmissionEntry::write(7, 1, 0, 1, false).with_sgl(SglDescriptor::transport(512));
+    io.say(&capsule(none, write, &[]));
+    let r2t = io.r2t();
+    let mut manager = target.manager();
+    let others = Access::Hosts(["nqn.2026-11.org.ringfab:other".to_owned()].into());
+    manager.set_hosts(None, 1, others).expect("hidden");
+    io.say(&h2c_data(none, (7, r2t.ttag.get()), 0, &[0x42; 512], true));
+    let refused = io.response();
+    assert_eq!((refused.cid.get(), refused.status()), (7, Status::INVALID_NAMESPACE.with_dnr()));
+    manager.set_hosts(None, 1, Access::AnyHost).expect("shown");
+    let read = SubmissionEntry::read(8, 1, 0, 1).with_sgl(SglDescriptor::transport(512));
+    io.say(&capsule(none, read, &[]));
+    assert_eq!(io.hear().data, [0; 512]);
 }

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
 use ringfab_spec::IntoBytes;
-use ringfab_spec::tcp::{Digests, FatalError, IcResp, PduType, TermReq};
+use ringfab_spec::tcp::{
+    CommonHeader, DataHeader, Digests, FatalError, IcResp, PduFlags, PduType, ReadyToTransfer, TermReq,
+};
 use ringfab_tests::recording::From;
 use ringfab_tests::tamper::{Passing, Tamper, unchanged};
 use ringfab_tests::{NQN, TestTarget};
@@ -81,6 +83,33 @@ fn set(at: usize, value: impl AsRef<[u8]>) -> impl Fn(Vec<u8>) -> Vec<u8> {
     }
 }
 
+/// Of the data of a read only the first block, with SUCCESS.
+fn short(mut pdu: Vec<u8>) -> Vec<u8> {
+    const HEADER: usize = 24;
+    pdu.truncate(HEADER + 512);
+    pdu = set(4, (HEADER as u32 + 512).to_le_bytes())(pdu);
+    pdu = set(16, 512_u32.to_le_bytes())(pdu);
+    let flags = PduFlags::default().with_last(true).with_success(true);
+    set(1, flags.as_bytes())(pdu)
+}
+
+/// Instead of data, a request for data of the same command.
+fn r2t_instead(pdu: Vec<u8>) -> Vec<u8> {
+    let ch = CommonHeader::new(PduType::R2T, PduFlags::default(), 24, 0, 24);
+    let cid = u16::from_le_bytes([pdu[8], pdu[9]]);
+    ReadyToTransfer::new(ch, cid, 1, 0, 512).as_bytes().to_vec()
+}
+
+/// Instead of a request for data, data for the same command.
+fn data_instead(pdu: Vec<u8>) -> Vec<u8> {
+    let flags = PduFlags::default().with_last(true).with_success(true);
+    let ch = CommonHeader::new(PduType::C2H_DATA, flags, 24, 24, 24 + 512);
+    let cid = u16::from_le_bytes([pdu[8], pdu[9]]);
+    let mut data = DataHeader::new(ch, cid, 0, 0, 512).as_bytes().to_vec();
+    data.resize(24 + 512, 0xaa);
+    data
+}
+
 fn twice(mut pdu: Vec<u8>) -> Vec<u8> {
     pdu.extend_from_within(..);
     pdu
@@ -111,6 +140,9 @@ fn a_target_that_breaks_the_protocol_is_told_how() {
         ("an R2T for nothing outstanding", r2t, Box::new(set(8, unknown)), (FIELD, 8)),
         ("an R2T that does not follow", r2t, Box::new(twice), (SEQUENCE, 0)),
         ("an R2T beyond", r2t, Box::new(set(12, beyond)), (FatalError::OUT_OF_RANGE, 0)),
+        ("a short read", data, Box::new(short), (SEQUENCE, 0)),
+        ("an R2T for a read", data, Box::new(r2t_instead), (SEQUENCE, 0)),
+        ("data for a write", r2t, Box::new(data_instead), (SEQUENCE, 0)),
         ("an R2T for no bytes", r2t, Box::new(set(16, [0; 4])), (FIELD, 16)),
     ];
     for (what, which, change, wanted) in cases {

@@ -52,6 +52,8 @@ struct Found<'a> {
     groups: Option<Reader<'a>>,
     shares: Option<Vec<(Group, &'a [u8])>>,
     modes: Option<&'a [u8]>,
+    /// signature_algorithms, which only a host needs that takes certificates.
+    signatures: bool,
     psks: Option<OfferedPsks<'a>>,
     cookie: bool,
 }
@@ -72,6 +74,9 @@ impl<'a> ClientHello<'a> {
             return Err(body.malformed());
         }
         suites.list_has(0)?;
+        if compressions.is_empty() {
+            return Err(body.malformed());
+        }
 
         let mut found = Found::default();
         for_each_extension(extensions, |number, content, last| found.take(number, content, last, message))?;
@@ -81,14 +86,7 @@ impl<'a> ClientHello<'a> {
         if compressions != COMPRESSION {
             return Err(TlsError::Illegal("ClientHello offers compression, which TLS 1.3 does not have"));
         }
-        let psks = found.psks.ok_or(TlsError::NoKeyOffered)?;
-        if !found.modes.is_some_and(|modes| modes.contains(&PSK_DHE_KE)) {
-            return Err(TlsError::Illegal("the host offers no keys with key agreement (psk_dhe_ke)"));
-        }
-        let (Some(groups), Some(shares)) = (found.groups, found.shares) else {
-            return Err(TlsError::NoGroup);
-        };
-        Ok(Self { session_id, suites, groups, shares, cookie: found.cookie, psks })
+        found.into_hello(session_id, suites)
     }
 
     pub(crate) fn offers_suite(&self, suite: CipherSuite) -> bool {
@@ -115,6 +113,23 @@ impl<'a> ClientHello<'a> {
 }
 
 impl<'a> Found<'a> {
+    /// A hello has the extensions that it must have (RFC 8446, sections 4.2.9 and 9.2).
+    fn into_hello(self, session_id: &'a [u8], suites: Reader<'a>) -> Result<ClientHello<'a>, TlsError> {
+        let Some(psks) = self.psks else {
+            return Err(match (self.signatures, &self.groups) {
+                (true, Some(_)) => TlsError::NoKeyOffered,
+                (false, _) => missing("signature_algorithms or pre_shared_key"),
+                (_, None) => missing("supported_groups"),
+            });
+        };
+        if !self.modes.ok_or(missing("psk_key_exchange_modes"))?.contains(&PSK_DHE_KE) {
+            return Err(TlsError::NoKeyAgreement);
+        }
+        let groups = self.groups.ok_or(missing("supported_groups"))?;
+        let shares = self.shares.ok_or(missing("key_share"))?;
+        Ok(ClientHello { session_id, suites, groups, shares, cookie: self.cookie, psks })
+    }
+
     fn take(
         &mut self,
         number: u16,
@@ -130,9 +145,13 @@ impl<'a> Found<'a> {
                 self.groups = Some(groups);
             }
             extension::KEY_SHARE => self.shares = Some(key_shares(content.vector16()?)?),
-            extension::PSK_KEY_EXCHANGE_MODES => self.modes = Some(content.vector8()?.rest()),
+            extension::PSK_KEY_EXCHANGE_MODES => self.modes = Some(content.vector8()?.filled()?),
+            extension::SIGNATURE_ALGORITHMS => {
+                content.vector16()?.list_has(0)?;
+                self.signatures = true;
+            }
             extension::COOKIE => {
-                content.vector16()?;
+                content.vector16()?.filled()?;
                 self.cookie = true;
             }
             extension::EARLY_DATA => {
@@ -153,11 +172,16 @@ impl<'a> Found<'a> {
     }
 }
 
+/// A ClientHello has not this extension.
+const fn missing(extension: &'static str) -> TlsError {
+    TlsError::Missing { peer: Role::Client, message: Kind::CLIENT_HELLO.name(), extension }
+}
+
 /// The shares of groups that are known.
 fn key_shares(mut list: Reader<'_>) -> Result<Vec<(Group, &[u8])>, TlsError> {
     let mut shares: Vec<(Group, &[u8])> = Vec::new();
     while !list.is_empty() {
-        let (number, share) = (list.u16()?, list.vector16()?.rest());
+        let (number, share) = (list.u16()?, list.vector16()?.filled()?);
         let Some(group) = Group::from_number(number) else { continue };
         if shares.iter().any(|&(one, _)| one == group) {
             return Err(TlsError::Illegal("the host sends two key shares of one group"));
@@ -172,11 +196,8 @@ impl<'a> OfferedPsks<'a> {
         let mut psks = Self::default();
         let mut list = content.vector16()?;
         while !list.is_empty() {
-            let identity = list.vector16()?.rest();
+            let identity = list.vector16()?.filled()?;
             let _ticket_age: &[u8; 4] = list.array()?;
-            if identity.is_empty() {
-                return Err(list.malformed());
-            }
             psks.identities.push(identity);
         }
         // The extension is the last one, so the binders end the message.
@@ -190,7 +211,7 @@ impl<'a> OfferedPsks<'a> {
             psks.binders.push(binder);
         }
         match (psks.identities.len(), psks.binders.len()) {
-            (0, _) => Err(content.malformed()),
+            (0, _) | (_, 0) => Err(content.malformed()),
             (identities, binders) if identities != binders => {
                 Err(TlsError::Illegal("ClientHello has not as many binders as keys"))
             }

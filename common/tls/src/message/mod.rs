@@ -20,6 +20,7 @@ pub(crate) const RANDOM_BYTES: usize = 32;
 /// Extensions (section 4.2).
 pub(crate) mod extension {
     pub(crate) const SUPPORTED_GROUPS: u16 = 10;
+    pub(crate) const SIGNATURE_ALGORITHMS: u16 = 13;
     pub(crate) const PRE_SHARED_KEY: u16 = 41;
     pub(crate) const EARLY_DATA: u16 = 42;
     pub(crate) const SUPPORTED_VERSIONS: u16 = 43;
@@ -100,8 +101,12 @@ pub(crate) fn check_encrypted_extensions(body: &[u8]) -> Result<(), TlsError> {
     let mut body = Reader::new(body, Kind::ENCRYPTED_EXTENSIONS.name());
     let extensions = body.vector16()?;
     body.end()?;
-    for_each_extension(extensions, |number, _, _| {
-        if number == extension::SUPPORTED_GROUPS { Ok(()) } else { Err(TlsError::Extension(number)) }
+    for_each_extension(extensions, |number, mut content, _| {
+        if number != extension::SUPPORTED_GROUPS {
+            return Err(TlsError::Extension(number));
+        }
+        content.vector16()?.list_has(0)?;
+        content.end()
     })
 }
 

@@ -86,16 +86,21 @@ impl<'a> ServerHello<'a> {
         let (mut share, mut psk) = (None, None);
         for_each_extension(extensions, |number, mut content, _| {
             match number {
-                extension::KEY_SHARE => share = Some((content.u16()?, content.vector16()?.rest())),
+                extension::KEY_SHARE => share = Some((content.u16()?, content.vector16()?.filled()?)),
                 extension::PRE_SHARED_KEY => psk = Some(content.u16()?),
                 extension::SUPPORTED_VERSIONS => return Ok(()),
                 _ => return Err(TlsError::Extension(number)),
             }
             content.end()
         })?;
-        let Some((group, share)) = share else {
-            return Err(TlsError::Illegal("the controller wants to use a key without key agreement"));
-        };
+        let (group, share) = share.ok_or(match psk {
+            Some(_) => TlsError::Illegal("the controller wants to use a key without key agreement"),
+            None => TlsError::Missing {
+                peer: Role::Server,
+                message: Kind::SERVER_HELLO.name(),
+                extension: "key_share",
+            },
+        })?;
         Ok(Self { suite, group: Group::from_number(group), share, psk })
     }
 
@@ -132,7 +137,7 @@ impl<'a> HelloRetryRequest<'a> {
         for_each_extension(extensions, |number, mut content, _| {
             match number {
                 extension::KEY_SHARE => group = Some(content.u16()?),
-                extension::COOKIE => cookie = Some(content.vector16()?.rest()),
+                extension::COOKIE => cookie = Some(content.vector16()?.filled()?),
                 extension::SUPPORTED_VERSIONS => return Ok(()),
                 _ => return Err(TlsError::Extension(number)),
             }

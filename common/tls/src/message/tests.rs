@@ -1,6 +1,7 @@
 use ringfab_auth::{CipherSuite, Secret};
 
 use super::*;
+use crate::alert::Alert;
 use crate::group::Group;
 use crate::tests::{SHA256, SHA384, hex, psk, rfc8448};
 use crate::wire::Role;
@@ -94,14 +95,101 @@ fn what_a_hello_must_have_is_missed_by_name() {
     assert_eq!(said(43, None), "the host does not speak TLS 1.3");
     assert_eq!(said(43, Some(&[2, 3, 3])), "the host does not speak TLS 1.3");
     assert_eq!(said(41, None), "the host offers no pre-shared key");
-    for wrong in [None, Some(&[1, 0][..])] {
-        assert_eq!(said(45, wrong), "the host offers no keys with key agreement (psk_dhe_ke)");
+    assert_eq!(said(45, Some(&[1, 0])), "the host offers no keys with key agreement (psk_dhe_ke)");
+    for (number, name) in [(45, "psk_key_exchange_modes"), (10, "supported_groups"), (51, "key_share")] {
+        assert_eq!(said(number, None), format!("the host sends ClientHello without the extension {name}"));
     }
-    for missing in [10, 51] {
-        assert_eq!(
-            said(missing, None),
-            "the host offers no group that is implemented here (x25519, secp256r1 and secp384r1 are)"
-        );
+}
+
+/// What the peer is told about a ClientHello.
+fn alert_of_hello(message: &[u8]) -> Option<&'static str> {
+    ClientHello::parse(message).err().and_then(|error| error.alert()).and_then(Alert::name)
+}
+
+#[test]
+fn the_alert_for_a_hello_says_whether_an_extension_is_missing_or_empty_or_wrong() {
+    let keys = psks(1, 1);
+    let signatures: (u16, &[u8]) = (13, &[0, 2, 8, 4]);
+    let all = [VERSIONS, signatures, GROUPS, SHARES, MODES, (41, &keys[..])];
+    let good = hello(&all);
+    assert_eq!(alert_of_hello(&good), None);
+    let (missing, malformed) = (Some("missing_extension"), Some("decode_error"));
+    let (failure, illegal) = (Some("handshake_failure"), Some("illegal_parameter"));
+    // Each extension that a hello with keys must have.
+    for (number, alert) in [
+        (43, Some("protocol_version")),
+        (10, missing),
+        (51, missing),
+        (45, missing),
+        (41, failure),
+        (13, None),
+    ] {
+        let rest: Vec<_> = all.into_iter().filter(|(one, _)| *one != number).collect();
+        assert_eq!(alert_of_hello(&hello(&rest)), alert, "without {number}");
+    }
+    // And one without keys, which nothing here can answer.
+    assert_eq!(alert_of_hello(&hello(&[VERSIONS, signatures, GROUPS, SHARES])), failure);
+    assert_eq!(alert_of_hello(&hello(&[VERSIONS, GROUPS, SHARES])), missing, "no signature_algorithms");
+    assert_eq!(alert_of_hello(&hello(&[VERSIONS, signatures, SHARES])), missing, "no supported_groups");
+    // Each list that must not be empty, and what else is out of its range.
+    let empty_binder = [0, 7, 0, 1, 9, 0, 0, 0, 0, 0, 1, 0];
+    for (number, content, alert) in [
+        (43, &[0][..], malformed),
+        (13, &[0, 0], malformed),
+        (10, &[0, 0], malformed),
+        (45, &[0], malformed),
+        (45, &[1, 0], failure),
+        (44, &[0, 0], malformed),
+        (44, &[0, 1, 1], None),
+        // No share is a question for one; a share is not empty, of whichever group.
+        (51, &[0, 0], None),
+        (51, &[0, 4, 0, 0x1d, 0, 0], malformed),
+        (51, &[0, 4, 0x7a, 0x7a, 0, 0], malformed),
+        (41, &[0, 0, 0, 0], malformed),
+        (41, &[0, 6, 0, 0, 0, 0, 0, 0, 0, 0], malformed),
+        (41, &[0, 7, 0, 1, 9, 0, 0, 0, 0, 0, 0], malformed),
+        (41, &empty_binder, malformed),
+        (41, &psks(2, 1), illegal),
+    ] {
+        let mut changed: Vec<_> = all.into_iter().filter(|(one, _)| *one != number).collect();
+        let at = if number == 41 { changed.len() } else { 0 };
+        changed.insert(at, (number, content));
+        assert_eq!(alert_of_hello(&hello(&changed)), alert, "{number} {content:?}");
+    }
+    assert_eq!(alert_of_hello(&hello_with(&[], &[0], &all)), malformed, "no cipher suite");
+    assert_eq!(alert_of_hello(&hello_with(&[0x13, 1], &[], &all)), malformed, "no compression method");
+    assert_eq!(alert_of_hello(&hello_with(&[0x13, 1], &[1], &all)), illegal);
+    assert_eq!(alert_of_hello(&hello_with(&[0x13, 1], &[0], &[])), Some("protocol_version"));
+}
+
+#[test]
+fn the_alert_for_an_answer_says_whether_an_extension_is_missing_or_empty_or_wrong() {
+    let of = |random: &[u8], extensions: &[(u16, &[u8])]| {
+        let message = answer(random, 0x1301, extensions);
+        let parsed = match is_retry(&message) {
+            true => HelloRetryRequest::parse(&message).map(drop),
+            false => ServerHello::parse(&message).map(drop),
+        };
+        parsed.err().and_then(|error| error.alert()).and_then(Alert::name)
+    };
+    let message = HelloRetryRequest::write(SHA256, Group::X25519, &[]);
+    let retry = &message[6..6 + RANDOM_BYTES];
+    for (random, extensions, alert) in [
+        (&ZERO[..], &[CHOSEN, SHARE, KEY][..], None),
+        (&ZERO, &[SHARE, KEY], Some("protocol_version")),
+        (&ZERO, &[CHOSEN], Some("missing_extension")),
+        (&ZERO, &[CHOSEN, KEY], Some("illegal_parameter")),
+        (&ZERO, &[CHOSEN, (51, &[0, 0x1d, 0, 0]), KEY], Some("decode_error")),
+        (&ZERO, &[CHOSEN, (51, &[]), KEY], Some("decode_error")),
+        (&ZERO, &[CHOSEN, SHARE, (41, &[])], Some("decode_error")),
+        (&ZERO, &[CHOSEN, SHARE, KEY, MODES], Some("unsupported_extension")),
+        (&ZERO, &[CHOSEN, SHARE, SHARE, KEY], Some("illegal_parameter")),
+        (retry, &[CHOSEN, (51, &[0, 0x17])], None),
+        (retry, &[CHOSEN, (44, &[0, 0])], Some("decode_error")),
+        (retry, &[CHOSEN, (51, &[])], Some("decode_error")),
+        (retry, &[CHOSEN, KEY], Some("unsupported_extension")),
+    ] {
+        assert_eq!(of(random, extensions), alert, "{extensions:?}");
     }
 }
 
@@ -256,7 +344,7 @@ fn an_answer_has_what_it_must_have_and_nothing_else() {
 fn a_server_names_groups_in_encrypted_extensions_and_nothing_else() {
     assert_eq!(check_encrypted_extensions(&[0, 8, 0, 10, 0, 4, 0, 2, 0, 0x1d]), Ok(()));
     assert_eq!(check_encrypted_extensions(&[0, 4, 0, 16, 0, 0]), Err(TlsError::Extension(16)));
-    for wrong in [&[][..], &[0], &[0, 1], &[0, 0, 0], &[0, 3, 0, 10, 0]] {
+    for wrong in [&[][..], &[0], &[0, 1], &[0, 0, 0], &[0, 3, 0, 10, 0], &[0, 6, 0, 10, 0, 2, 0, 0]] {
         assert_eq!(check_encrypted_extensions(wrong), Err(TlsError::Malformed("EncryptedExtensions")));
     }
     let suites = [CipherSuite::Aes128GcmSha256, CipherSuite::Aes256GcmSha384].map(crate::suite::number);

@@ -22,6 +22,7 @@ const EVENTS: [Event; 22] = [
     Event::WorkerDone,
     Event::AbortAnswered,
     Event::Aborted,
+    Event::NamespaceHidden,
     Event::TimedOut,
     Event::Forgotten,
     Event::Abandoned,
@@ -85,6 +86,7 @@ fn every_event_in_every_state_has_one_of_three_outcomes_a_step_nothing_or_that_i
         Event::HostNotified,
         Event::Forgotten,
         Event::Aborted,
+        Event::NamespaceHidden,
         Event::Abandoned,
         Event::PartnerFailed,
     ];

@@ -44,6 +44,10 @@ pub(in crate::path) struct Facts {
 /// Data of one command at most, whatever the controller allows: a keyed descriptor has 24 bits for it.
 const TRANSFER_BYTES_MAX: u32 = 8 << 20;
 
+/// Blocks of one Write Zeroes at most: a target that limits writes counts them, and one with 65,536 blocks of 4 KiB
+/// would wait for longer than a command may take.
+const WRITE_ZEROES_BYTES_MAX: u32 = 32 << 20;
+
 impl Facts {
     /// Remembers what an answer says. `data` came with it, where the step reads any.
     pub(super) fn learn(
@@ -161,7 +165,7 @@ impl Facts {
             read_only: facts.read_only,
             transfer_blocks_max,
             write_zeroes_blocks_max: if self.controller.commands.write_zeroes {
-                limit(self.limits.wzsl)
+                limit(self.limits.wzsl).min(WRITE_ZEROES_BYTES_MAX / block_bytes)
             } else {
                 0
             },
