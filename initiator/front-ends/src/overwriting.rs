@@ -1,6 +1,7 @@
 //! What is asked before a namespace is overwritten.
 
 use anyhow::{Result, bail, ensure};
+use ringfab_base::VisiblePath as _;
 use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::Controller;
 
@@ -21,7 +22,7 @@ pub fn confirm_overwriting(
     let nsid = namespace.nsid;
     if let Some(mount) = registry::mounts_of(&controller.info().subsystem, nsid)?.first() {
         let at = mount.facts.directory.clone().unwrap_or_default();
-        let at = at.display();
+        let at = at.visible();
         bail!(
             "namespace {nsid} is mounted on {at}; writing to it beside its file system would destroy that; \
              `ringfab umount {at}` first"

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ringfab_base::VisiblePath as _;
 use sd_notify::NotifyState;
 
 /// A service that said that it is ready. Dropping it takes the file away.
@@ -16,7 +17,7 @@ impl Ready {
     /// Says so. The file appears whole: it is written under another name first. `text` is its content.
     pub(crate) fn announce(file: Option<&Path>, text: &str) -> Result<Self> {
         if let Some(path) = file {
-            write_whole(path, text).with_context(|| format!("write the ready file {}", path.display()))?;
+            write_whole(path, text).with_context(|| format!("write the ready file {}", path.visible()))?;
         }
         notify(&[NotifyState::Ready, NotifyState::Status(text)]);
         Ok(Self { file: file.map(Path::to_owned) })
@@ -29,7 +30,7 @@ impl Drop for Ready {
         if let Some(path) = &self.file
             && let Err(error) = fs::remove_file(path)
         {
-            tracing::debug!(%error, path = %path.display(), "the ready file stays");
+            tracing::debug!(%error, path = %path.visible(), "the ready file stays");
         }
     }
 }

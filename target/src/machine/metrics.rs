@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
+
 use super::{Finding, folder, listeners};
 use crate::config::MetricsConfig;
 use crate::made_file;
@@ -27,7 +29,7 @@ fn kept(file: &Path) -> Option<Finding> {
     let at = file.to_owned();
     let looks = move || {
         let why = made_file::may_replace(&at, &KIND).err()?;
-        Some(format!("{}: {why}", at.display()))
+        Some(format!("{}: {why}", at.visible()))
     };
     let message = worker::within("looking at", file, LOOK_LIMIT, looks).ok()??;
     Some(Finding { what: "metrics.file".to_owned(), message, advice: "remove it, or name another file" })

@@ -284,7 +284,10 @@ fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result
 
 fn examine(path: &std::path::Path, json: bool, output: &mut impl Write) -> Result<(), ServeError> {
     let looks = doctor::examine(path);
-    let text = if json { looks.to_json() + "\n" } else { looks.to_string() };
+    let text = match json {
+        true => looks.to_json() + "\n",
+        false => terminal::visible_text(Stream::Out, &looks.to_string()),
+    };
     output.write_all(text.as_bytes()).map_err(ServeError::Output)?;
     if looks.is_well() { Ok(()) } else { Err(ServeError::Unwell) }
 }

@@ -3,6 +3,7 @@
 mod ends;
 mod killed;
 mod machine;
+mod names;
 mod refused;
 mod secured;
 mod tour;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::Parser as _;
+use ringfab_base::VisiblePath as _;
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::Cancelled;
 use ringfab_front_ends::output;
@@ -62,7 +63,7 @@ pub(super) fn volume(command: &VolumeCommand, context: &Context) -> Result<()> {
     let VolumeCommand::Check { file } = command;
     let path = file.clone().unwrap_or_else(file::path);
     if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
-        bail!("there is no {}; {EXAMPLE} is an example with all keys", path.display());
+        bail!("there is no {}; {EXAMPLE} is an example with all keys", path.visible());
     }
     let volumes = Volumes::load(&path)?;
     let checked: Vec<(&Volume, Result<()>)> =
@@ -78,7 +79,7 @@ pub(super) fn volume(command: &VolumeCommand, context: &Context) -> Result<()> {
         json!({ "name": mistake.name, "address": null, "where": null, "ok": false, "said": error })
     };
     let line = |(volume, result): &(&Volume, Result<()>)| {
-        format!("{}: {} on {}: {}", volume.name(), volume.url(), volume.directory().display(), said(result))
+        format!("{}: {} on {}: {}", volume.name(), volume.url(), volume.directory().visible(), said(result))
     };
     let mistakes = volumes.mistakes();
     let entries = checked.iter().map(entry).chain(mistakes.iter().map(mistaken));
@@ -86,7 +87,7 @@ pub(super) fn volume(command: &VolumeCommand, context: &Context) -> Result<()> {
         context.json,
         || json!({ "volumes": entries.collect::<Vec<_>>() }),
         || match (checked.as_slice(), mistakes) {
-            ([], []) => format!("{} has no volumes; {EXAMPLE} is an example", path.display()),
+            ([], []) => format!("{} has no volumes; {EXAMPLE} is an example", path.visible()),
             (checked, _) => checked.iter().map(line).collect::<Vec<_>>().join("\n"),
         },
     )?;
@@ -96,14 +97,14 @@ pub(super) fn volume(command: &VolumeCommand, context: &Context) -> Result<()> {
     }
     let told: String = mistakes.iter().map(|mistake| format!("{:#}\n", mistake.error)).collect();
     let all = checked.len() + mistakes.len();
-    bail!("{told}{}: {wrong} of {all} volumes could not be mounted", path.display())
+    bail!("{told}{}: {wrong} of {all} volumes could not be mounted", path.visible())
 }
 
 /// Whether a volume could be mounted, as far as this machine knows.
 fn check(volume: &Volume) -> Result<()> {
     let (url, directory) = (OsString::from(volume.url()), PathBuf::from(volume.directory()));
     let start = ["ringfab", "mount"].map(OsString::from).into_iter();
-    let options = volume.options().into_iter().map(OsString::from);
+    let options = volume.options(&[]).into_iter().map(OsString::from);
     let whole = arguments::prepared(start.chain(options).chain([url, directory.into()]))?;
     let cli = Cli::try_parse_from(whole).map_err(|error| {
         let text = error.to_string();

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::{ArgGroup, Args};
 use nix::sys::signal::Signal;
+use ringfab_base::visible;
 use ringfab_initiator::discovery::{DiscoveryTrouble, DiscoveryWatch};
 use ringfab_initiator::{ConnectOptions, Url};
 use serde_json::{Value, json};
@@ -251,7 +252,7 @@ impl All<'_> {
             Some(Change::Serving(nqn, offer)) => output::announce(
                 self.json,
                 || json!({ "added": describe(&nqn, &offer) }),
-                || format!("+ {nqn} at {}: {}", offer.at, offer.disks.join(", ")),
+                || format!("+ {nqn} at {}: {}", visible(&offer.at), visible(offer.disks.join(", "))),
             ),
             Some(Change::Ended { nqn, served, error }) => {
                 if served {
@@ -288,7 +289,7 @@ impl All<'_> {
     /// Everything was tried.
     fn settled(&mut self) -> Result<()> {
         if self.ready.is_none() && (self.args.follow || !self.subsystems.is_empty()) {
-            let directory = self.settings.place.directory().display().to_string();
+            let directory = self.settings.place.directory().to_string_lossy().into_owned();
             self.ready = Some(Ready::announce(self.args.ready_file.as_deref(), &directory)?);
         }
         Ok(())

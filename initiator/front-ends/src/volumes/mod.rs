@@ -10,6 +10,7 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`file`] | `volumes.toml` |
+//! | `holding` | which options of a volume hold |
 //! | [`arguments`] | other ways to say what `ringfab mount` shall do: a name, fstab, mount(8) |
 //! | [`child`] | programs that are run: mount, umount, fsck, mkfs |
 //! | [`device`] | the loop device of a namespace |
@@ -31,6 +32,7 @@ mod child;
 mod device;
 pub mod file;
 mod front;
+mod holding;
 mod keeper;
 mod leftovers;
 mod plan;
@@ -45,6 +47,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use ringfab_base::VisiblePath as _;
 
 use crate::context::Context;
 use crate::options::Tuning;
@@ -143,7 +146,7 @@ pub fn mount(args: &MountArgs, context: &Context) -> Result<()> {
 /// What is wrong.
 pub fn check(args: &MountArgs) -> Result<()> {
     let plan = plan::Plan::new(args)?;
-    anyhow::ensure!(plan.directory.is_dir(), "{} is not a directory", plan.directory.display());
+    anyhow::ensure!(plan.directory.is_dir(), "{} is not a directory", plan.directory.visible());
     Ok(())
 }
 

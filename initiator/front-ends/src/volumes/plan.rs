@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::unistd::geteuid;
+use ringfab_base::VisiblePath as _;
 use ringfab_initiator::Url;
 
 use super::MountArgs;
@@ -11,6 +12,7 @@ use crate::context::Usage;
 use crate::fuse::holders::Mount;
 use crate::fuse::mount_point;
 use crate::options::ConnectArgs;
+use crate::precedence::Twin;
 use crate::registry::{Claim, Entry, Facts};
 
 /// What keys begin with.
@@ -40,12 +42,7 @@ impl Plan {
                 Usage(format!("{url} names no subsystem; `ringfab discover {url}` lists them")).into()
             );
         }
-        match (args.nsid, url.namespace) {
-            (Some(one), Some(other)) if one != other => {
-                return Err(Usage(format!("the address names namespace {other}, and --nsid {one}")).into());
-            }
-            (nsid, namespace) => url.namespace = nsid.or(namespace),
-        }
+        url.namespace = Twin::new("nsid", "ns").settle(args.nsid, url.namespace, u32::to_string);
         let Some(directory) = &args.directory else {
             return Err(Usage("where to mount is missing: ringfab mount ADDRESS DIRECTORY".to_owned()).into());
         };
@@ -67,7 +64,7 @@ impl Plan {
     /// # Errors
     /// What is in the way, and what to do.
     pub(super) fn check_machine(&self) -> Result<()> {
-        let shown = self.directory.display();
+        let shown = self.directory.visible();
         ensure!(
             geteuid().is_root(),
             "mounting a file system needs root; `ringfab fuse` and `ringfab nbd` do not"
@@ -108,7 +105,7 @@ pub(super) struct Taken {
 }
 
 fn taken(directory: &Path, facts: Option<&Facts>) -> String {
-    let shown = directory.display();
+    let shown = directory.visible();
     match facts {
         Some(facts) if facts.device.is_some() => {
             format!("{shown} is mounted already, from {} (process {})", facts.address, facts.pid)

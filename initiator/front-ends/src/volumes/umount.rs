@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::Args;
-use ringfab_base::{meant, shell_quoted};
+use ringfab_base::{VisiblePath as _, meant, shell_quoted, visible};
 use ringfab_initiator::Url;
 use ringfab_process::log;
 use serde_json::json;
@@ -38,19 +38,19 @@ const END: Duration = Duration::from_secs(45);
 pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
     leftovers::sweep()?;
     let (directory, found) = find(&args.target)?;
-    let shown = directory.display().to_string();
+    let shown = directory.visible();
     let busy = if args.lazy { Busy::Detach } else { Busy::Refuse };
     let Some(found) = found else {
         if leftovers::unmount_dead(&directory, busy)? {
             log::say(&format!("ringfab: removed what a killed process has left on {shown}"));
-            return unmounted(context, &shown, None);
+            return unmounted(context, &directory, None);
         }
         match Mount::at(&directory) {
             Some(mount) => bail!(
                 "{shown} was not mounted by `ringfab mount`: it is {} of {}; `umount {}` unmounts it",
                 mount.kind,
-                mount.source,
-                shell_quoted(&shown)
+                visible(&mount.source),
+                shell_quoted(&directory.to_string_lossy())
             ),
             None => bail!("{shown} is not mounted"),
         }
@@ -66,14 +66,14 @@ pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
     if let Some(failed) = failed_commands.filter(|failed| *failed > 0) {
         log::say(&format!("ringfab: {shown}: {}", registry::lost(failed)));
     }
-    unmounted(context, &shown, failed_commands)
+    unmounted(context, &directory, failed_commands)
 }
 
-fn unmounted(context: &Context, shown: &str, failed_commands: Option<u64>) -> Result<()> {
+fn unmounted(context: &Context, directory: &Path, failed_commands: Option<u64>) -> Result<()> {
     output::either(
         context.json,
-        || json!({ "unmounted": shown, "failed_commands": failed_commands }),
-        || format!("{shown} is unmounted"),
+        || json!({ "unmounted": directory.to_string_lossy(), "failed_commands": failed_commands }),
+        || format!("{} is unmounted", directory.visible()),
     )
 }
 
@@ -142,7 +142,7 @@ fn volume_directory(name: &str) -> Result<PathBuf> {
 /// Unmounts it, and waits for the end of its keeper. Returns how many I/O commands have failed, if it
 /// has ended.
 fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context) -> Result<Option<u64>> {
-    let shown = directory.display();
+    let shown = directory.visible();
     let path = directory.to_string_lossy();
     // Before its keeper can be gone: the keeper notes in it what has failed.
     let entry = found.open();
@@ -189,12 +189,12 @@ fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context
 fn refuse_covered(directory: &Path, found: &Found) -> Result<()> {
     match Mount::at(directory) {
         Some(mount) if Some(Path::new(&mount.source)) != found.facts.device.as_deref() => {
-            let shown = directory.display().to_string();
             bail!(
-                "{shown} is covered by another file system, {} of {}; `umount {}` unmounts that one first",
+                "{} is covered by another file system, {} of {}; `umount {}` unmounts that one first",
+                directory.visible(),
                 mount.kind,
-                mount.source,
-                shell_quoted(&shown)
+                visible(&mount.source),
+                shell_quoted(&directory.to_string_lossy())
             )
         }
         _ => Ok(()),
@@ -205,7 +205,7 @@ fn refuse_covered(directory: &Path, found: &Found) -> Result<()> {
 fn refuse_second_place(directory: &Path, found: &Found) -> Result<()> {
     let device = found.facts.device.as_deref();
     match device.and_then(|device| second_place(device, directory)) {
-        Some(place) => bail!("{} is in use: {place}", directory.display()),
+        Some(place) => bail!("{} is in use: {place}", directory.visible()),
         None => Ok(()),
     }
 }
@@ -213,9 +213,9 @@ fn refuse_second_place(directory: &Path, found: &Found) -> Result<()> {
 /// Where else the file system is mounted, in words.
 fn second_place(device: &Path, directory: &Path) -> Option<String> {
     let mut places = device::mounts(device).into_iter().filter(|place| place != directory);
-    let place = places.next()?.display().to_string();
-    let shown = device.display();
-    Some(format!("{shown} is mounted at {place}, too; `umount {}` unmounts that", shell_quoted(&place)))
+    let place = places.next()?;
+    let (shown, at, quoted) = (device.visible(), place.visible(), place.to_string_lossy());
+    Some(format!("{shown} is mounted at {at}, too; `umount {}` unmounts that", shell_quoted(&quoted)))
 }
 
 /// Where else it is mounted: here, or where only other processes see it.
@@ -258,7 +258,7 @@ fn what_for(found: &Found) -> String {
 }
 
 fn wait_for_end(directory: &Path, found: &Found, context: &Context) -> Result<()> {
-    let shown = directory.display();
+    let shown = directory.visible();
     let begun = Instant::now();
     let mut said = false;
     while !found.wait_for_end(Duration::from_millis(100)) {
@@ -282,7 +282,8 @@ fn wait_for_end(directory: &Path, found: &Found, context: &Context) -> Result<()
 fn mounts_below(directory: &Path) -> String {
     let below =
         Mount::all().into_iter().filter(|mount| mount.at != directory && mount.at.starts_with(directory));
-    let below: Vec<String> =
-        below.map(|mount| format!("{} is mounted at {}", mount.source, mount.at.display())).collect();
+    let below: Vec<String> = below
+        .map(|mount| format!("{} is mounted at {}", visible(&mount.source), mount.at.visible()))
+        .collect();
     below.join("; ")
 }

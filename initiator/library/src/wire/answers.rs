@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ringfab_base::visible;
 use ringfab_spec::features::NumberOfQueues;
 use ringfab_spec::identify::{
     ControllerType, DeallocateFeatures, IdentifyController, IdentifyNamespace, IdentifyNvmController,
@@ -270,7 +271,7 @@ pub(crate) fn parse_uuid(data: &[u8]) -> Option<Uuid> {
 pub(crate) fn nqn_text(field: &NqnField) -> String {
     let bytes = field.bytes().split(|byte| *byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(bytes);
-    text.chars().map(|one| if one.is_control() { '.' } else { one }).collect()
+    visible(text).to_string()
 }
 
 /// The data of an Identify command, which are as long as every structure that one can return.
