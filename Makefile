@@ -85,6 +85,12 @@ workspace-tests: ## Every test of every crate
 	cargo build --locked --workspace --bins --tests --example rdma_reach
 	timeout --foreground $(MINUTES_MAX)m tests/scripts/tests.sh
 
+# What waits for a time, instead of for what it needs, fails here. Half an hour a round.
+.PHONY: test-busy
+test-busy: ## The workspace's and the end-to-end tests, three times beside a load that takes every processor
+	@tests/scripts/install.sh build test
+	tests/scripts/busy.sh $(ROUNDS)
+
 # The packages and kinds of targets of tests.sh, here and below: with others, Cargo would choose other features for what
 # they share and build all of it again.
 .PHONY: end-to-end

@@ -8,7 +8,6 @@
 //! | `sync` | the atomics of what cores share without a lock |
 //! | [`worker`] | threads for what may take long or hang |
 //! | `confinement` | what this process has given up, and how whoever meets that is told |
-//! | `made_file` | files that are made again and again, and replace nothing but their kind |
 //! | [`disk_identity`] | which disk a path leads to, and which are in use |
 //! | [`config`] | reads and checks the configuration file |
 //! | `known_disks` | which disk was served under which identifiers |
@@ -32,11 +31,9 @@
 //! The control side keeps its state behind ordinary locks. What the data path reads for each command (readiness, sizes,
 //! whether I/O is allowed) is in atomics.
 //!
-//! # What it does not do
+//! # What is not there
 //!
-//! Reservations, ANA, metadata and protection information, zoned namespaces, Write Uncorrectable, directives, and
-//! whatever a host could manage: namespaces, firmware, formatting, sanitizing. It has the dynamic controller model
-//! only.
+//! `docs/not-there.md` of the project lists it.
 
 pub mod admin;
 mod command;
@@ -52,7 +49,6 @@ pub mod identity;
 mod known_disks;
 pub mod limits;
 mod machine;
-mod made_file;
 pub mod metrics;
 pub mod model;
 pub mod nqn;

@@ -68,6 +68,7 @@ fn p99<R>(ringfab: &Path, process: &Process, over: Over, meanwhile: impl FnOnce(
     let mut command = Command::new(ringfab);
     command.args(arguments).args(times).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let bench = command.spawn().expect("it starts");
+    // Within the three seconds before the measurement.
     std::thread::sleep(Duration::from_millis(500));
     let kept = meanwhile();
     let output = bench.wait_with_output().expect("it ends");
@@ -158,6 +159,7 @@ fn measure_attacks(builds: &Builds, only: &str) {
 
 /// Waits for longer than anything takes to be given back.
 fn settle(process: &Process, _: u64) -> u64 {
+    // A time is what is asked for here.
     std::thread::sleep(Duration::from_secs(10));
     process.settled_kib()
 }

@@ -65,7 +65,7 @@ memory = "64MiB"
 CONFIG
     ringfab-target serve --config /tmp/target.toml --ready-file /tmp/ready >/tmp/target.log 2>&1 &
     target=$!
-    for _ in $(seq 300); do [ -s /tmp/ready ] && break; sleep 0.1; done
+    until [ -s /tmp/ready ] || ! kill -0 "$target"; do sleep 0.1; done
     for url in "nvme+rdma://127.0.0.1:4420/$nqn" "nvme+tcp://127.0.0.1:4421/$nqn"; do
         for namespace in 1 2; do
             echo "==> ringfab bench --verify $url?ns=$namespace"

@@ -16,6 +16,7 @@
 # Exits with 0 when all passed, 1 when one failed, 77 when nothing ran, because this machine cannot boot the kernel.
 #
 #   RINGFAB_BIN_DIR       a folder with ringfab-target and ringfab, instead of building them
+#   RINGFAB_KERNEL_NVME   the Debian release whose nvme-cli all lanes use; empty for this machine's own
 #   RINGFAB_KERNEL_LOGS   a folder for the logs of each scenario
 #   RINGFAB_KERNEL_WRITE  if set, COMMANDS.md is written anew instead of compared
 set -euo pipefail
@@ -29,9 +30,13 @@ STABLE=(10-discover 11-connect 13-data 14-fio 16-restart 18-reset 20-two-hosts 2
     29-tls-ours 31-transfer 35-two-hosts 38-follow)
 # What could differ where a driver and a provider meet that both face another in other lanes.
 SIW_VERBS=(00-alone 10-discover 11-connect 14-fio 18-reset 21-cross 30-look 31-transfer 36-removal)
-# TLS, which other machines have no programs for, and authentication, which it goes together with.
-FORKY=(29-authentication 29-tls-alone 29-tls-host 29-tls-target 29-tls-concatenation
+# TLS, which other machines have no programs for, and authentication, which it goes together with; and what another
+# version of nvme-cli could be answered.
+FORKY=(10-discover 11-connect 12-admin 13-data 20-two-hosts 24-namespaces
+    29-authentication 29-tls-alone 29-tls-host 29-tls-target 29-tls-concatenation
     29-tls-ours-concatenation)
+# The nvme-cli of a lane is this machine's own, or that of another Debian release: one version proves one version.
+declare -A NVME=([tcp/tcp]=experimental [rxe/verbs]=experimental [tcp/tcp@forky]=forky)
 # One machine leaves a part of two processors idle, two leave nothing.
 AT_ONCE=2
 
@@ -44,6 +49,7 @@ main() {
     [ $# -eq 0 ] || shift
     [ "${#lanes[@]}" -gt 0 ] || lanes=("${LANES[@]}")
     prepare_all "${lanes[@]}"
+    prepare_nvme "${PREPARED[@]}"
     lanes=("${PREPARED[@]}")
     [ "${#lanes[@]}" -gt 0 ] || exit 77
     find_programs debug
@@ -70,6 +76,11 @@ folder_of() {
 # The kernel that a lane's machine has, as vm.sh calls it.
 kernel_of() {
     if [[ $1 == *@* ]]; then echo "${1#*@}"; else echo backports; fi
+}
+
+# The Debian release whose nvme-cli a lane uses; nothing is this machine's own.
+nvme_of() {
+    echo "${RINGFAB_KERNEL_NVME-${NVME[$1]:-}}"
 }
 
 # Runs a lane beside others, and says all of it when it is over.
@@ -127,7 +138,7 @@ boot() {
     local status=0 guest
     guest=$(folder_of "$1")/guest
     : >"$guest/results"
-    RINGFAB_VM_KERNEL=$(kernel_of "$1") RINGFAB_VM_SECONDS=${RINGFAB_VM_SECONDS:-1200} \
+    RINGFAB_VM_KERNEL=$(kernel_of "$1") RINGFAB_VM_NVME=$(nvme_of "$1") RINGFAB_VM_SECONDS=${RINGFAB_VM_SECONDS:-1200} \
         "$here/vm.sh" run "$guest" "bash main.sh ${1%@*} ${*:2}" &
     machine=$!
     wait "$machine" || status=$?
@@ -153,6 +164,21 @@ prepare_all() {
         77) ;;
         *) fail "the virtual machine could not be prepared" ;;
         esac
+    done
+}
+
+# The nvme-cli of the lanes that have another one than this machine's. Where it cannot be had, they have this machine's.
+prepare_nvme() {
+    local lane suite status
+    for lane in "$@"; do
+        suite=$(nvme_of "$lane")
+        [ -n "$suite" ] || continue
+        status=0
+        RINGFAB_VM_NVME=$suite "$here/vm.sh" prepare-nvme || status=$?
+        [ "$status" -ne 0 ] || continue
+        [ "$status" -eq 77 ] || fail "nvme-cli of $suite could not be prepared"
+        not_run "the nvme-cli of $suite in lane $lane: it cannot be had here"
+        NVME[$lane]=
     done
 }
 

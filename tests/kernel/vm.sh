@@ -3,6 +3,7 @@
 #
 #   vm.sh prepare              fetch the kernel, build the software iWARP driver, make the boot image; once, a minute or
 #                              two
+#   vm.sh prepare-nvme         fetch the nvme-cli of the Debian release that RINGFAB_VM_NVME names
 #   vm.sh run FOLDER COMMAND   boot, run COMMAND as root in FOLDER, show its output, exit with its status
 #
 # FOLDER is the only place of this machine that the guest can write; what it writes elsewhere is gone afterwards. The
@@ -10,20 +11,25 @@
 # with RINGFAB_REQUIRE_TOOLS, what could be installed and is not is a failure instead.
 #
 # Environment: RINGFAB_VM_KERNEL (backports; stable, the older kernel of this release; or forky, that of another, which
-# comes without the software iWARP driver but with the programs for TLS), RINGFAB_VM_CACHE (~/.cache/ringfab-vm),
-# RINGFAB_VM_CPUS (2), RINGFAB_VM_MIB (3072), RINGFAB_VM_SECONDS (1500, then the machine is ended), RINGFAB_VM_ACCEL
-# (tcg,thread=multi; kvm where it works).
+# comes without the software iWARP driver but with the programs for TLS), RINGFAB_VM_NVME (a Debian release whose
+# nvme-cli the guest has instead of this machine's), RINGFAB_VM_CACHE (~/.cache/ringfab-vm), RINGFAB_VM_CPUS (2),
+# RINGFAB_VM_MIB (3072), RINGFAB_VM_SECONDS (1500, then the machine is ended), RINGFAB_VM_ACCEL (tcg,thread=multi; kvm
+# where it works).
 set -euo pipefail
 
 kernel=${RINGFAB_VM_KERNEL:-backports}
-cache=${RINGFAB_VM_CACHE:-${HOME:-/root}/.cache/ringfab-vm}/$kernel
+nvme_suite=${RINGFAB_VM_NVME:-}
+caches=${RINGFAB_VM_CACHE:-${HOME:-/root}/.cache/ringfab-vm}
+cache=$caches/$kernel
+nvme_cache=$caches/nvme-cli-$nvme_suite
 # What the boot image loads before it can see this machine's files; everything else comes from modprobe afterwards.
 early_modules=(virtio_pci 9pnet_virtio 9p overlay)
 # For TLS, the kernel asks a program of user space for the handshake, and older releases have none that does all that it
-# asks for. What scenarios start of the kernel's own release, instead of what this machine has.
-release_packages=(ktls-utils keyutils nvme-cli)
-release_programs=(tlshd keyctl nvme)
+# asks for. What scenarios start of the kernel's own release, instead of what this machine has: packages and programs.
+release_programs=(ktls-utils tlshd keyutils keyctl)
 here=$(cd "$(dirname "$0")" && pwd)
+# shellcheck source=tests/kernel/suite.sh
+. "$here/suite.sh"
 
 # This machine cannot do it, whoever asks.
 unable() {
@@ -45,48 +51,59 @@ prepare() {
     command -v apt-get >/dev/null || unable "the recipe needs Debian's apt-get"
     "$here/../scripts/install.sh" kernel || lacking "what it needs is not installed"
     local recipe
-    recipe=$(sed '/^# --- run/,$d' "$0" | sha256sum)
+    recipe=$(sed '/^# --- run/,$d' "$0" | cat - "$here/suite.sh" | sha256sum)
     [[ ! -s $cache/release || $(cat "$cache/recipe") != "$recipe" ]] || return 0
     rm -f "$cache/release"
     mkdir -p "$cache"
-    use_suite
-    local release
+    local release suite
+    suite=$(suite_of_kernel)
+    use_suites "$cache/apt" "$suite"
     release=$(newest_kernel) || lacking "no kernel in $suite"
     fetch "$release"
-    if [[ $kernel == forky ]]; then unpack_programs; else build_siw "$release"; fi
+    if [[ $kernel == forky ]]; then
+        unpack_programs "$cache" "$suite" "${release_programs[@]}"
+    else
+        build_siw "$release"
+    fi
     depmod -b "$cache/root/usr" "$release"
     boot_image "$release"
     echo "$recipe" >"$cache/recipe"
     echo "$release" >"$cache/release"
 }
 
-# An apt of our own for this release or its backports, from the mirror that the machine's apt uses.
-use_suite() {
-    local codename mirror keyring=/usr/share/keyrings/debian-archive-keyring.gpg signed=
+# The release that the machine's kernel is of.
+suite_of_kernel() {
+    local codename
     codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
     case $kernel in
-    backports) suite=$codename-backports ;;
-    stable) suite=$codename ;;
-    forky) suite=forky ;;
+    backports) echo "$codename-backports" ;;
+    stable) echo "$codename" ;;
+    forky) echo forky ;;
     *) echo "vm.sh: no kernel '$kernel'" >&2 && exit 2 ;;
     esac
-    mirror=$(mirror_of "$codename")
-    # The machine's own lists may never have been fetched; without them apt does not tell.
-    [[ -n $mirror ]] || { apt-get update -qq && mirror=$(mirror_of "$codename"); } ||
-        unable "no package lists can be had"
-    [[ -n $mirror ]] || unable "apt names no Debian mirror"
-    [[ ! -e $keyring ]] || signed="[signed-by=$keyring]"
-    mkdir -p "$cache/apt/lists/partial" "$cache/apt/archives/partial"
-    echo "deb $signed $mirror $suite main" >"$cache/apt/sources.list"
-    apt_options=(-qq -o "Dir::Etc::SourceList=$cache/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null
-        -o "Dir::State::Lists=$cache/apt/lists" -o "Dir::Cache=$cache/apt" -o APT::Sandbox::User=root)
-    apt-get "${apt_options[@]}" update || unable "$mirror has no $suite"
 }
 
-mirror_of() {
-    # shellcheck disable=SC2016  # apt expands it
-    apt-get indextargets --format '$(SITE)' "Created-By: Packages" "Origin: Debian" "Component: main" "Codename: $1" |
-        sed -n 1p
+# nvme-cli of another release. What is in experimental needs the libraries of sid.
+prepare_nvme() {
+    local recipe suites=("$nvme_suite")
+    recipe=$(sed '/^# --- run/,$d' "$0" | cat - "$here/suite.sh" | sha256sum)
+    [[ ! -s $nvme_cache/recipe || $(cat "$nvme_cache/recipe") != "$recipe" ]] || return 0
+    rm -f "$nvme_cache/recipe"
+    [[ $nvme_suite != experimental ]] || suites+=(sid)
+    use_suites "$nvme_cache/apt" "${suites[@]}"
+    unpack_programs "$nvme_cache" "$nvme_suite" nvme-cli nvme
+    [[ $nvme_suite != experimental ]] || without_io_uring "$nvme_cache/programs/nvme"
+    echo "$recipe" >"$nvme_cache/recipe"
+}
+
+# nvme-cli 3.1 sends commands over io_uring where it can. There it loses the result of every command, and block devices
+# refuse them (seen with Linux 6.12): without it, ioctl is used, as by all other versions.
+without_io_uring() {
+    local library=${1%/*}/without_io_uring.so
+    printf '%s\n' 'void *io_uring_get_probe(void) { return 0; }' \
+        'int io_uring_queue_init(unsigned entries, void *ring, unsigned flags) { return -38; }' |
+        cc -shared -fPIC -nostdlib -w -o "$library" -x c -
+    sed -i "s#--library-path#--preload $library --library-path#" "$1"
 }
 
 # The kernel that the metapackage stands for, for instance 6.12.43+deb12-amd64.
@@ -115,42 +132,6 @@ fetch() {
         mkdir -p "$cache/root/usr/lib"
         mv "$cache/root/lib/modules" "$cache/root/usr/lib/"
     fi
-}
-
-# unpack FOLDER PACKAGE...
-unpack() {
-    local folder=$1 deb
-    mkdir -p "$cache/debs" "$folder"
-    (cd "$cache/debs" && apt-get "${apt_options[@]}" download "${@:2}") || lacking "could not fetch ${*:2}"
-    for deb in "$cache"/debs/*.deb; do dpkg-deb -x "$deb" "$folder"; done
-    rm -rf "$cache/debs"
-}
-
-# The programs, with all that they need, since this machine's libraries are older. Scripts with their names start them
-# with the loader of their own release.
-unpack_programs() {
-    local tree=$cache/tree name packages
-    : >"$cache/apt/none"
-    # Nothing is installed, as apt is to see it.
-    mapfile -t packages < <(apt-get "${apt_options[@]}" -o "Dir::State::Status=$cache/apt/none" --print-uris \
-        --no-install-recommends install "${release_packages[@]}" | cut -d' ' -f2 | cut -d_ -f1)
-    rm -rf "$tree" "$cache/programs"
-    unpack "$tree" "${packages[@]}"
-    mkdir "$cache/programs"
-    for name in "${release_programs[@]}"; do
-        cat >"$cache/programs/$name" <<WRAPPER
-#!/bin/sh
-exec $tree/usr/lib64/ld-linux-x86-64.so.2 --library-path $tree/usr/lib/x86_64-linux-gnu $(program_of "$name") "\$@"
-WRAPPER
-        chmod +x "$cache/programs/$name"
-    done
-}
-
-program_of() {
-    local folder
-    for folder in "$cache"/tree/usr/{s,}bin; do
-        [[ ! -x $folder/$1 ]] || echo "$folder/$1"
-    done
 }
 
 # Debian's kernel comes without siw, the software iWARP driver; its source is there, and one module is quickly built.
@@ -274,6 +255,12 @@ list_often() {
         ! file=$(type -P "$name") || programs+=("$file")
     done
     mapfile -t libraries < <(ldd "${programs[@]}" 2>/dev/null | grep -oE '/[^ :]+ \(' | cut -d' ' -f1)
+    if [[ -n $nvme_suite ]]; then
+        programs+=("$nvme_cache/programs/nvme" "$(program_of "$nvme_cache/tree" nvme)")
+        # shellcheck disable=SC2046  # several words
+        mapfile -t -O "${#libraries[@]}" libraries < <($(loader_of "$nvme_cache/tree") --list \
+            "$(program_of "$nvme_cache/tree" nvme)" | grep -oE '/[^ :]+ \(' | cut -d' ' -f1)
+    fi
     # By the names of the folders that they are in; links with what they lead to.
     for file in "${files[@]}" "${programs[@]}" "${libraries[@]}"; do
         [[ -e $file && $(stat -Lc %s "$file") -lt $((4 << 20)) ]] || continue
@@ -285,7 +272,8 @@ list_often() {
 # What the guest runs after its init: the command, whose status and kernel log it leaves for us.
 write_start() {
     cat <<START
-export PATH=$cache/programs:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C
+export PATH=${nvme_suite:+$nvme_cache/programs:}$cache/programs:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
+export PATH=\$PATH:/sbin:/bin HOME=/root LC_ALL=C
 export RINGFAB_LOAD_SECONDS=${RINGFAB_LOAD_SECONDS:-}
 hostname ringfab-guest
 ip link set lo up
@@ -323,6 +311,7 @@ boot() {
 
 case ${1:-} in
     prepare) prepare ;;
+    prepare-nvme) prepare_nvme ;;
     run) shift && run "${1:?a folder}" "${2:?a command}" ;;
     *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" && exit 2 ;;
 esac

@@ -171,13 +171,14 @@ used() {
 inside() { nsenter --net --target "$1" "${@:2}"; }
 
 is_healthy() {
-    local tries
-    for tries in $(seq 50); do
-        ! run healthcheck run "$CONTAINER" >"$TMP/health.log" 2>&1 || return 0
+    local deadline=$(($(now_ms) + 60000))
+    until run healthcheck run "$CONTAINER" >"$TMP/health.log" 2>&1; do
+        if [ "$(now_ms)" -ge "$deadline" ]; then
+            run logs "$CONTAINER" >"$TMP/container.log" 2>&1
+            fail "it is not healthy after a minute"
+        fi
         sleep 0.1
     done
-    run logs "$CONTAINER" >"$TMP/container.log" 2>&1
-    fail "it is not healthy after $tries tries"
 }
 
 again() {

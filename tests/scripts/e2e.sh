@@ -104,6 +104,7 @@ interrupted_demo_leaves_nothing() {
     say "The demonstration, interrupted at: $1"
     start_demo
     wait_for "the demonstration" "$STARTED" 120 grep -q "$1" "$TMP/demo.log"
+    # In the middle of the step, wherever that is.
     sleep 0.2
     kill -INT -- "-$STARTED"
     local status=0

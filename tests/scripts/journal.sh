@@ -24,12 +24,11 @@ processes=()
 trap 'kill "${processes[@]}" 2>/dev/null; wait' EXIT
 
 wait_for() {
-    for _ in $(seq 500); do
-        "$@" && return
+    local end=$((SECONDS + 60))
+    until "$@"; do
+        if ((SECONDS >= end)); then echo "never: $*" >&2 && return 1; fi
         sleep 0.02
     done
-    echo "never: $*" >&2
-    return 1
 }
 
 /usr/lib/systemd/systemd-journald 2>/run/test/journald.log &

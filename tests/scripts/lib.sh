@@ -101,6 +101,7 @@ unmount_now() {
     local tries
     for tries in 1 2 3 4 5 6 7 8 9 10; do
         is_mounted "$1" || return 0
+        # Who still uses it may be about to end.
         umount "$1" 2>/dev/null || fusermount3 -u "$1" 2>/dev/null || sleep "0.$tries"
     done
     is_mounted "$1" || return 0

@@ -28,8 +28,9 @@ main() {
     begin
     put 0755 "$PREFIX/sbin" "$1/ringfab-target"
     put 0755 "$PREFIX/bin" "$1/ringfab"
-    # mount(8) looks for its helpers there.
+    # mount(8) and umount(8) look for their helpers there.
     ln -sf ../bin/ringfab "$DESTDIR$PREFIX/sbin/mount.ringfab"
+    ln -sf ../bin/ringfab "$DESTDIR$PREFIX/sbin/umount.ringfab"
     units
     put_as 0644 "$SYSUSERS/ringfab.conf" systemd/ringfab.sysusers.conf
     put_as 0644 "$TMPFILES/ringfab.conf" systemd/ringfab.tmpfiles.conf
@@ -37,13 +38,9 @@ main() {
     manual "$1/ringfab" 1
     put 0644 "$MAN/man5" configs/man/*.5
     put 0644 "$MAN/man8" configs/man/*.8
-    put 0644 "$SHARE/doc/ringfab-target" CHANGELOG.md SECURITY.md
-    put 0644 "$SHARE/doc/ringfab-target/configs" configs/full.toml configs/minimal.toml \
-        configs/*.yml configs/*.json
+    tests/scripts/documents.sh "$DESTDIR$SHARE/doc/ringfab-target"
+    tests/scripts/documents.sh "$DESTDIR$SHARE/doc/ringfab"
     put 0644 "$SHARE/doc/ringfab-target/drop-ins" systemd/drop-ins/*.conf
-    put 0644 "$SHARE/doc/ringfab" CHANGELOG.md
-    put 0644 "$SHARE/doc/ringfab/configs" configs/volumes.toml
-    put 0644 "$SHARE/doc/ringfab/configs/fio" configs/fio/*.fio
     [ -e "$DESTDIR$ETC/ringfab/target.toml" ] || put_as 0644 "$ETC/ringfab/target.toml" configs/minimal.toml
     finish
     undo_all
@@ -63,7 +60,9 @@ manual() {
     local name
     name=$(basename "$1")
     "$1" manual --man "$TMP/$name/man" --completions "$TMP/$name"
-    put 0644 "$MAN/man$2" "$TMP/$name/man"/*
+    put 0644 "$MAN/man$2" "$TMP/$name/man"/*."$2"
+    # Pages of files.
+    [ ! -e "$TMP/$name/man/target.toml.5" ] || put 0644 "$MAN/man5" "$TMP/$name/man/target.toml.5"
     put_as 0644 "$SHARE/bash-completion/completions/$name" "$TMP/$name/$name.bash"
     put 0644 "$SHARE/zsh/vendor-completions" "$TMP/$name/_$name"
     put 0644 "$SHARE/fish/vendor_completions.d" "$TMP/$name/$name.fish"
@@ -89,8 +88,8 @@ finish() {
     say "Say in $ETC/ringfab/target.toml what to serve, then: systemctl enable --now ringfab-target"
 }
 
-# mount(8) looks for helpers in /sbin only.
-helper() { echo "ln -sf $PREFIX/bin/ringfab /sbin/mount.ringfab"; }
+# mount(8) and umount(8) look for helpers in /sbin only.
+helper() { echo "for name in mount umount; do ln -sf $PREFIX/bin/ringfab /sbin/\$name.ringfab; done"; }
 
 steps() {
     note "systemd-sysusers $SYSUSERS/ringfab.conf"

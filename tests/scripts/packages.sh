@@ -51,6 +51,7 @@ make_files() {
     [ -s "$BUILD/sbom/$program.cdx.json" ] || fail "there is no list of parts of $program: make sbom"
     cp "$BUILD/sbom/$program.cdx.json" "$folder/"
     python3 tests/scripts/copyright.py "$program" >"$folder/copyright"
+    tests/scripts/documents.sh "$folder/doc"
 }
 
 make_package() {

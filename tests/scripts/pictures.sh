@@ -33,6 +33,7 @@ main() {
     say "Three hosts work for $LOAD_S seconds"
     bench db-1 "$TCP/$DISKS?ns=1" --rw randrw --bs 8k --queues 2 --depth 4 --time "${LOAD_S}s" --destroy-data 1
     bench web-1 "$TCP/$DISKS?ns=2" --rw randread --bs 4k --queues 1 --depth 1 --time "${LOAD_S}s"
+    # The pictures show a host that came later than the others.
     sleep "$BACKUP_AFTER_S"
     bench backup "$RDMA/$DISKS?ns=3&provider=iwarp" --rw read --bs 128k --queues 1 --depth 2 --time "${BACKUP_S}s"
     wait_for "the backup in status" "$STARTED" 10 is_shown "$HOST_PREFIX:backup"
@@ -135,8 +136,9 @@ is_shown() { ringfab-target status --socket "$TMP/control.sock" | grep -q "$1"; 
 draw_terminal() {
     say "Drawing $1"
     local terminal=(tmux -u -L "$(basename "$TMP")" -f /dev/null) deadline
-    "${terminal[@]}" new-session -d -x "$COLUMNS_SHOWN" -y "$3" \
-        "printf '$ ringfab-target %s\n' $1; ringfab-target $1 --socket '$TMP/control.sock'; sleep 60"
+    # The terminal stays for as long as it may take to draw it.
+    local shown="printf '$ ringfab-target %s\n' $1; ringfab-target $1 --socket '$TMP/control.sock'; sleep 60"
+    "${terminal[@]}" new-session -d -x "$COLUMNS_SHOWN" -y "$3" "$shown"
     deadline=$(($(now_ms) + 10000))
     until "${terminal[@]}" capture-pane -p | grep -q ":backup"; do
         [ "$(now_ms)" -lt "$deadline" ] || fail "$1 does not show the hosts"

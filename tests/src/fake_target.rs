@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ringfab_spec::log::LogId;
 use ringfab_spec::tcp::{
     CapsuleCmd, CapsuleResp, CommonHeader, DataHeader, Digests, IcResp, PduFlags, PduType,
 };
-use ringfab_spec::{CompletionEntry, FabricsType, FromBytes, IntoBytes, Status, SubmissionEntry};
+use ringfab_spec::{CompletionEntry, FabricsType, FromBytes, IntoBytes, Sgl, Status, SubmissionEntry};
 
 use crate::fake_disk::Disk;
 use crate::raw_tcp::pdu;
@@ -77,6 +78,10 @@ pub struct Script {
     pub disk: Option<Disk>,
     /// Whether the controller fails once it is to shut down (CSTS.CFS).
     pub fails_to_shut_down: bool,
+    /// Of the answers to admin commands with this opcode and this low byte of dword 10, it sends only so many bytes.
+    pub cuts: Vec<(u8, u8, usize)>,
+    /// Whether SUCCESS with the last data of an admin command stands for its response.
+    pub success: bool,
 }
 
 /// Bytes of a block.
@@ -191,6 +196,7 @@ impl Connection<'_> {
         if self.shared.fault == Fault::Drips {
             for byte in response.as_bytes() {
                 self.say(&[*byte])?;
+                // Its fault is to be slow.
                 std::thread::sleep(Duration::from_secs(1));
             }
         }
@@ -225,10 +231,12 @@ impl Connection<'_> {
         }
         match sqe.opcode {
             0x06 => match self.identify(sqe.cns()) {
-                Some(page) => self.data(cid, &page)?,
+                Some(page) => return self.answer(sqe, &page),
                 None => return self.respond(CompletionEntry::new(cid, 0, Status::INVALID_FIELD.with_dnr())),
             },
-            0x02 => self.data(cid, &vec![0; ((sqe.cdw10.get() >> 16) as usize + 1) * 4])?,
+            0x02 => return self.answer(sqe, &log_page(&sqe)),
+            // Get Features, Directive Receive, Get LBA Status.
+            0x0a | 0x1a | 0x86 if room(&sqe) > 0 => return self.answer(sqe, &vec![sqe.opcode; room(&sqe)]),
             0x09 if sqe.fid() == 7 => return self.respond(good.with_dw0(sqe.cdw11.get())),
             0x09 if sqe.fid() == 0x16 => self.script().acre = data.first() == Some(&1),
             0x0c => return Some(()),
@@ -295,7 +303,7 @@ impl Connection<'_> {
         };
         let cid = sqe.cid.get();
         if let Some(bytes) = read.as_ref().ok().filter(|bytes| !bytes.is_empty()) {
-            self.data(cid, bytes)?;
+            self.data(cid, bytes, false)?;
         }
         self.respond(CompletionEntry::new(cid, 0, read.err().unwrap_or(Status::SUCCESS)))
     }
@@ -341,8 +349,26 @@ impl Connection<'_> {
         self.shared.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn data(&mut self, cid: u16, data: &[u8]) -> Option<()> {
-        let ch = CommonHeader::new(PduType::C2H_DATA, PduFlags::default().with_last(true), 0, 0, 0);
+    /// Answers an admin command with data, of which it may send a part.
+    fn answer(&mut self, sqe: SubmissionEntry, data: &[u8]) -> Option<()> {
+        let cid = sqe.cid.get();
+        let (bytes, success) = {
+            let script = self.script();
+            let which = |(opcode, select, _): &&(u8, u8, usize)| {
+                (*opcode, *select) == (sqe.opcode, sqe.cdw10.get() as u8)
+            };
+            let cut = script.cuts.iter().find(which);
+            (cut.map_or(data.len(), |(.., bytes)| data.len().min(*bytes)), script.success)
+        };
+        if bytes > 0 {
+            self.data(cid, &data[..bytes], success)?;
+        }
+        if bytes > 0 && success { Some(()) } else { self.respond(CompletionEntry::success(cid, 0)) }
+    }
+
+    fn data(&mut self, cid: u16, data: &[u8], success: bool) -> Option<()> {
+        let flags = PduFlags::default().with_last(true).with_success(success);
+        let ch = CommonHeader::new(PduType::C2H_DATA, flags, 0, 0, 0);
         let header = DataHeader::new(ch, cid, 0, 0, data.len() as u32);
         self.say(&pdu(Digests::default(), header.as_bytes(), data))
     }
@@ -367,4 +393,22 @@ impl Connection<'_> {
         let data = if pdo == 0 { Vec::new() } else { all.get(pdo..)?.to_vec() };
         Some((all.get(..hlen)?.to_vec(), data))
     }
+}
+
+/// Bytes of data that a command has room for.
+fn room(sqe: &SubmissionEntry) -> usize {
+    match sqe.sgl.parse() {
+        Ok(Sgl::TransportDataBlock { length }) => length as usize,
+        _ => 0,
+    }
+}
+
+/// A log page as long as was asked for. That of discovery controllers has one entry, which says nothing.
+fn log_page(sqe: &SubmissionEntry) -> Vec<u8> {
+    let mut page = vec![0; room(sqe)];
+    let is_start = sqe.cdw12.get() == 0;
+    if sqe.cdw10.get() as u8 == LogId::DISCOVERY.0 && is_start && page.len() >= 16 {
+        (page[0], page[8]) = (1, 1);
+    }
+    page
 }

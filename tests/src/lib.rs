@@ -19,8 +19,10 @@ pub mod raw_host;
 pub mod raw_tcp;
 pub mod recording;
 mod service;
+pub mod spdk_target;
 pub mod stuck_fs;
 pub mod tamper;
+pub mod tls_stream;
 pub mod world;
 
 use std::io;

@@ -106,6 +106,7 @@ impl Service {
         let read = || fs::read_to_string(self.path("log")).unwrap_or_default();
         let mut log = read();
         for _ in 0..LOOKS_MAX {
+            // Between two looks, which have to be the same.
             std::thread::sleep(MOMENT);
             let before = std::mem::replace(&mut log, read());
             if before == log {

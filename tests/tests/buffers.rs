@@ -59,6 +59,7 @@ fn a_host_that_stops(access: Access, entry: impl Fn(u16) -> SubmissionEntry) {
         host.send_and_stop(queue, &entries);
     }
     let other = target.attach_at(target.other_addresses()[0]);
+    // What has arrived by then takes the buffers. If it is less, the others are hindered less.
     std::thread::sleep(Duration::from_millis(300));
     let begun = Instant::now();
     for offset in 0..16 {

@@ -84,6 +84,7 @@ fn a_disk_whose_server_goes_away_fails_what_is_in_flight_and_the_target_goes_on(
                 stopped.store(true, Ordering::Relaxed);
             });
         }
+        // It must be seen to go on for a while.
         thread::sleep(Duration::from_millis(100));
         assert!(!stopped.load(Ordering::Relaxed), "it works until the server goes away");
         server.cut();

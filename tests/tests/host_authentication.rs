@@ -313,6 +313,7 @@ fn a_target_whose_key_is_changed_is_waited_for_and_a_wrong_key_is_no_lost_networ
     // The host finds the new one a while later.
     std::thread::sleep(Duration::from_millis(300));
     let before = load.commands.load(Ordering::Relaxed);
+    // It must be seen to do nothing.
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!(load.commands.load(Ordering::Relaxed), before, "the old key is of no use");
     guarded.keys.put("host", &new);

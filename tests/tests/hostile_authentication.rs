@@ -557,6 +557,7 @@ fn a_queue_gets_its_slots_when_its_host_has_proved_who_it_is() {
     hungry(&mut member, 20);
     let queues = || guarded.target.usage().iter().map(|core| core.queues).sum::<usize>();
     wait_until("the stranger is gone", || queues() == 1);
+    // It must be seen to stay.
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(queues(), 1, "the member is still there");
 }

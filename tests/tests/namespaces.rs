@@ -171,8 +171,10 @@ fn a_command_in_flight_ends_on_the_disk_that_it_began_on() {
     // The target fetches the data, which this host gives only when it goes on.
     let data = host.expose(&[0x42; 65_536], Access::RemoteRead);
     let write = SubmissionEntry::write(host.next_cid(), nsid, 0, 128, false).with_sgl(data.sgl());
+    let commands = || target.usage().iter().map(|core| core.commands).sum::<usize>();
+    let before = commands();
     host.send_and_stop(slow, &[write]);
-    std::thread::sleep(Duration::from_millis(100));
+    wait_until("the write has arrived", || commands() > before);
     let removed = manager.remove(None, nsid).expect("it is there");
     assert_eq!(removed.state, "closing");
     let closing = manager.list();

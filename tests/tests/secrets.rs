@@ -279,10 +279,8 @@ fn a_key_that_was_taken_away_is_in_no_memory() {
     drop(there);
     wait_until("nobody is left", || !guarded.ask(&["status", "--json"]).contains(HOST));
     let mut found = guarded.found_in_memory();
-    for _ in 0..20 {
-        if found.is_empty() {
-            break;
-        }
+    let begun = std::time::Instant::now();
+    while !found.is_empty() && begun.elapsed() < PATIENCE {
         std::thread::sleep(std::time::Duration::from_millis(250));
         found = guarded.found_in_memory();
     }

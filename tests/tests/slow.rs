@@ -20,6 +20,7 @@ fn a_peer_that_says_a_byte_a_second_is_given_up() {
         if stream.write_all(&[*byte]).is_err() {
             break;
         }
+        // It is slow.
         std::thread::sleep(Duration::from_secs(1));
         if begun.elapsed() > Duration::from_secs(8) {
             break;
@@ -67,6 +68,7 @@ fn stops_in_the_middle(access: Access, entry: impl Fn(u16) -> SubmissionEntry) {
     let with_it = queues();
     host.send_and_stop(io, &entries);
     let other = busy.target.attach();
+    // What has arrived by then is in the way. If it is less, the others wait for less.
     std::thread::sleep(Duration::from_millis(500));
     let begun = Instant::now();
     other.write_at(1, 0, &vec![1; 1 << 20], false).expect("the others go on");
@@ -90,6 +92,7 @@ fn a_host_that_closes_its_admin_connection_only_comes_back_without_waiting_for_i
     let memory = host.expose(&vec![7; 1 << 20], Access::RemoteRead);
     let write = |cid| SubmissionEntry::write(cid, 1, 0, 2048, false).with_sgl(memory.sgl());
     host.send_and_stop(io, &(0..100).map(write).collect::<Vec<_>>());
+    // What has arrived by then is in the way. If it is less, the host waits for less.
     std::thread::sleep(Duration::from_millis(300));
     drop(admin);
     let begun = Instant::now();

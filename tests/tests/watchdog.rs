@@ -68,6 +68,7 @@ impl Stopped {
             }
             assert!(begin.elapsed() < Duration::from_secs(10), "it is asleep all the time");
             ptrace::cont(thread, None).expect("it goes on");
+            // It is caught awake at another moment each time.
             std::thread::sleep(pause);
         }
         Ok(stopped)

@@ -12,6 +12,8 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 
+use crate::format::FileFormat;
+
 /// The command that asks for them. It is for packages and `make install`, so no page and no shell offers it.
 const COMMAND: &str = "manual";
 
@@ -36,6 +38,8 @@ pub struct Manual {
     pub files: &'static [(&'static str, &'static str)],
     /// Pages of others, as `name(section)`.
     pub see_also: &'static [&'static str],
+    /// Files that have a page of their own.
+    pub formats: &'static [FileFormat],
 }
 
 impl Manual {
@@ -64,6 +68,10 @@ impl Manual {
             command.build();
             let exits = ends_of(&command).into_iter().find(|end| end.heading == EXIT_STATUS);
             self.pages(&command, &[], exits.as_ref(), folder)?;
+            for format in self.formats {
+                let name = format!("{}.{}", format.name, FileFormat::SECTION);
+                format.page().to_writer(&mut File::create(folder.join(name))?)?;
+            }
         }
         Ok(())
     }
@@ -186,8 +194,20 @@ impl End {
 mod tests {
     use super::*;
 
-    const MANUAL: Manual =
-        Manual { section: 8, files: &[("/etc/some", "what it reads")], see_also: &["systemctl(1)"] };
+    const MANUAL: Manual = Manual {
+        section: 8,
+        files: &[("/etc/some", "what it reads")],
+        see_also: &["systemctl(1)"],
+        formats: &[SOME],
+    };
+
+    const SOME: FileFormat = FileFormat {
+        name: "some.toml",
+        about: "what it does",
+        path: "/etc/some",
+        example: "# How many.\nnumber = 1\n",
+        see_also: &["some-tool(8)"],
+    };
 
     fn command() -> Command {
         let more = Command::new("more").about("Do more").after_help("Examples:\n  some-tool one more -x");
@@ -215,7 +235,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let man = folder.path().join("man");
         let names = written("--man", &man);
-        assert_eq!(names, ["some-tool-one-more.8", "some-tool-one.8", "some-tool.8"]);
+        assert_eq!(names, ["some-tool-one-more.8", "some-tool-one.8", "some-tool.8", "some.toml.5"]);
         let page = |name: &str| fs::read_to_string(man.join(name)).expect("a page");
         let first = page("some-tool.8");
         assert!(first.contains("some\\-tool\\-one(8)"), "{first}");

@@ -124,6 +124,12 @@ fn an_idle_reactor_sleeps_and_uses_no_processor_time() {
         (thread_time() - before, reactor.counters())
     });
     let (waker, monitor) = handed.recv().expect("the thread runs");
+    let begun = Instant::now();
+    while !monitor.is_sleeping() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it never sleeps");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It must be seen to do nothing.
     std::thread::sleep(Duration::from_millis(500));
     assert!(monitor.is_sleeping());
     done.store(true, Ordering::Release);
@@ -241,8 +247,10 @@ fn a_spinning_reactor_sees_data_and_connections_without_system_calls_of_its_own(
     let (_bind, address) = listen(&mut reactor, token(0));
     let peer = std::thread::spawn(move || {
         use std::io::Write;
+        // The loop finds nothing for a while first.
         std::thread::sleep(Duration::from_millis(50));
         let mut stream = std::net::TcpStream::connect(address).expect("connected");
+        // And again, between the two.
         std::thread::sleep(Duration::from_millis(50));
         stream.write_all(b"data").expect("written");
         stream

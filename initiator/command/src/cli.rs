@@ -27,7 +27,9 @@ use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output::{self, ReaderGone};
 use ringfab_front_ends::progress::Connecting;
 use ringfab_front_ends::reset::{self, ResetArgs};
-use ringfab_front_ends::volumes::{self, GrowArgs, MountArgs, StepArgs, UmountArgs, VolumeCommand};
+use ringfab_front_ends::volumes::{
+    self, GrowArgs, MountArgs, StepArgs, UmountArgs, VolumeCommand, WritesLost,
+};
 use ringfab_front_ends::{bench, connect_all, fuse, nbd};
 use ringfab_initiator::blocking::Controller;
 use ringfab_process::manual::Manual;
@@ -36,6 +38,7 @@ use ringfab_process::{limits, log, signals};
 
 const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
+const EXIT_WRITES_LOST: u8 = 3;
 
 /// What the man pages have beside the command line.
 const MANUAL: Manual = Manual {
@@ -44,7 +47,8 @@ const MANUAL: Manual = Manual {
         ("/etc/nvme/hostnqn", "The name of this host, unless --hostnqn is given."),
         ("/etc/nvme/hostid", "The identifier of this host, unless --hostid is given."),
     ],
-    see_also: &["ringfab-target(8)", "nvme(1)"],
+    see_also: &["volumes.toml(5)", "ringfab-target(8)", "nvme(1)"],
+    formats: &[],
 };
 
 /// The initiator of Ringfab: finds, shows, measures and uses NVMe over Fabrics namespaces.
@@ -63,6 +67,7 @@ Exit codes:
   0    done
   1    failed; one sentence on the standard error says why
   2    the command line is wrong
+  3    umount: it is unmounted, and what was written may not be on the disk
   130  cancelled by SIGINT, SIGTERM or, where nothing is served, SIGHUP
   141  nobody reads the output any more (SIGPIPE, as shells show it)
 
@@ -320,6 +325,8 @@ fn execute(command: Command, context: &Context) -> Result<()> {
 fn exit_code(error: &anyhow::Error) -> u8 {
     if error.downcast_ref::<Usage>().is_some() {
         EXIT_USAGE
+    } else if error.is::<WritesLost>() {
+        EXIT_WRITES_LOST
     } else if error.downcast_ref::<Cancelled>().is_some() {
         EXIT_CANCELLED
     } else {

@@ -16,6 +16,7 @@
 //! | [`namespaces`] | which namespace a command is for |
 //! | [`engine`] | the controller of a command, and its engine threads |
 //! | `failures` | I/O commands that have failed, counted and logged |
+//! | `mounts` | what the kernel has mounted, and who uses it |
 //! | `registry` | what this machine has attached |
 //! | [`overwriting`] | what is asked before a namespace is overwritten |
 //! | [`bench`] | load, measured or verified |
@@ -41,6 +42,7 @@ pub mod fuse;
 pub mod interrupt;
 mod keys;
 pub mod mdns;
+mod mounts;
 pub mod namespaces;
 pub mod nbd;
 pub mod options;

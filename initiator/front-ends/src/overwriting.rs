@@ -1,13 +1,13 @@
 //! What is asked before a namespace is overwritten.
 
 use anyhow::{Result, bail, ensure};
-use ringfab_base::VisiblePath as _;
+use ringfab_base::shell_quoted;
 use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::Controller;
 
 use crate::context::Usage;
 use crate::quantity::Bytes;
-use crate::registry;
+use crate::registry::{self, Facts, Standing};
 
 /// Lets through who named this namespace as the one to overwrite, unless this machine has it mounted.
 ///
@@ -20,15 +20,23 @@ pub fn confirm_overwriting(
 ) -> Result<()> {
     confirm(namespace, confirmed)?;
     let nsid = namespace.nsid;
-    if let Some(mount) = registry::mounts_of(&controller.info().subsystem, nsid)?.first() {
-        let at = mount.facts.directory.clone().unwrap_or_default();
-        let at = at.visible();
-        bail!(
-            "namespace {nsid} is mounted on {at}; writing to it beside its file system would destroy that; \
-             `ringfab umount {at}` first"
-        );
+    match registry::mounts_of(&controller.info().subsystem, nsid, |_| true)?.first() {
+        Some((mount, standing)) => bail!("{}", refusal(nsid, &mount.facts, standing)),
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// Why nothing may write to a namespace, and what to do.
+fn refusal(nsid: u32, facts: &Facts, standing: &Standing) -> String {
+    let so = standing.of_namespace(nsid, facts);
+    let destroys = "writing to it beside its file system would destroy that";
+    match standing {
+        Standing::Mounted(_) => {
+            let at = standing.place(facts).to_string_lossy().into_owned();
+            format!("{so}; {destroys}; `ringfab umount {}` first", shell_quoted(&at))
+        }
+        _ => format!("{so}; {destroys}"),
+    }
 }
 
 fn confirm(namespace: &Namespace, confirmed: Option<u32>) -> Result<()> {

@@ -15,7 +15,7 @@ use crate::options::ConnectOptions;
 use crate::path::{ADMIN_WAITING_MAX, FinalError, Followers, Path, PathEvent, QueueShare, SharedController};
 use crate::request::{AdminRequest, Asked, ControllerId, HostEvent, IoRequest, Refused};
 use crate::resources::{Resources, Route, timer_token};
-use crate::transport::ConnectionEvent;
+use crate::transport::{Arrival, ConnectionEvent};
 use crate::volume::Volumes;
 
 /// The volumes of a subsystem, and the paths to it.
@@ -127,10 +127,10 @@ impl Attachment {
         resources: &mut Resources,
         route: Route,
         entry: Option<&CompletionEntry>,
-        invalidated: Option<u32>,
+        arrival: Arrival,
     ) {
         let path = &mut self.paths[usize::from(route.path)];
-        let answered = path.on_response(resources, route.queue, entry, invalidated);
+        let answered = path.on_response(resources, route.queue, entry, arrival);
         if let (Some(command), Some(entry)) = (answered, entry) {
             if entry.status().is_success() {
                 resources.done(self.id, command, Ok(entry));

@@ -126,6 +126,9 @@ pub enum AuthenticationFailure {
     /// The key of the controller cannot be read.
     #[error("the key of the controller {0}")]
     ControllerKey(String),
+    /// The controller does not take a second authentication on a connection.
+    #[error("the target does not authenticate a connection again")]
+    OnlyOnce,
     /// One end has refused the other.
     #[error("{}", refused(.0))]
     Refused(Refusal),
@@ -171,6 +174,7 @@ impl AuthenticationFailure {
                 Self::NothingToConcatenate => {
                     "give the key that the target has for this host NQN (--dhchap-key)"
                 }
+                Self::OnlyOnce => "reset the controller to authenticate anew (`ringfab reset`)",
                 Self::NoConcatenation => {
                     "give the target a key for this host NQN (dhchap_key), or connect without --concat"
                 }

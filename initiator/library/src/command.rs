@@ -25,6 +25,8 @@ pub(crate) struct Command {
     pub(crate) offset: u32,
     /// Bytes of data.
     pub(crate) length: u32,
+    /// Bytes of data to us that came with the answer; where the transport does not say, all.
+    pub(crate) received: u32,
     /// How the memory is exposed, while it is.
     pub(crate) exposed: Option<RemoteBuffer>,
     /// Number of its submission, counted over all queues: the order of a replay.
@@ -36,6 +38,8 @@ pub(crate) struct Command {
     /// What was tried before, of a command that was told to come again.
     pub(crate) tries: Tries,
 }
+
+const ZEROES: [u8; 4096] = [0; 4096];
 
 /// Commands pass through many hands, so what holds them holds boxes.
 pub(crate) type BoxedCommand = Box<Command>;
@@ -62,10 +66,20 @@ pub(crate) enum Owner {
 pub(crate) enum Direction {
     /// It has none.
     None,
-    /// The controller writes them to us.
+    /// The controller writes them to us, all of them or none.
     ToHost,
+    /// The controller writes as many to us as it has: the length is an allocation length. That of every admin and
+    /// Fabrics command is one. Over RDMA nobody says how much was written, so the memory is zero before.
+    AllocatedToHost,
     /// The controller reads them from us.
     ToController,
+}
+
+impl Direction {
+    /// Whether the controller writes.
+    pub(crate) fn is_to_host(self) -> bool {
+        matches!(self, Self::ToHost | Self::AllocatedToHost)
+    }
 }
 
 impl Command {
@@ -82,6 +96,7 @@ impl Command {
             memory: None,
             offset: 0,
             length: 0,
+            received: 0,
             exposed: None,
             order: 0,
             deadline: Time::MAX,
@@ -100,6 +115,7 @@ impl Command {
             memory,
             offset,
             length,
+            received,
             exposed,
             order,
             deadline,
@@ -107,7 +123,7 @@ impl Command {
             tries,
         } = self;
         (*entry, *owner, *direction) = (new_entry, new_owner, Direction::None);
-        (*memory, *offset, *length, *exposed) = (None, 0, 0, None);
+        (*memory, *offset, *length, *received, *exposed) = (None, 0, 0, 0, None);
         (*order, *deadline, *aborted, *tries) = (0, Time::MAX, false, Tries::default());
     }
 
@@ -126,6 +142,15 @@ impl Command {
     fn set_data(&mut self, direction: Direction, memory: SharedBuffer, offset: u32, length: u32) {
         (self.direction, self.memory) = (direction, Some(memory));
         (self.offset, self.length) = (offset, length);
+    }
+
+    /// Before it is sent: where the controller may write less than there is room for, the rest is zero.
+    pub(crate) fn clear_room(&self) {
+        let (Direction::AllocatedToHost, Some(memory)) = (self.direction, &self.memory) else { return };
+        let end = (self.offset + self.length) as usize;
+        for at in (self.offset as usize..end).step_by(ZEROES.len()) {
+            memory.write_at(at, &ZEROES[..ZEROES.len().min(end - at)]);
+        }
     }
 
     /// The command of an I/O request, for a namespace with blocks of `block_bytes`.
@@ -165,7 +190,7 @@ impl Command {
             AdminData::None => command,
             AdminData::FromController(buffer) => {
                 let length = buffer.len() as u32;
-                command.with_data(Direction::ToHost, buffer.share(), 0, length)
+                command.with_data(Direction::AllocatedToHost, buffer.share(), 0, length)
             }
             AdminData::ToController(shared_buffer) => {
                 let length = shared_buffer.len() as u32;
@@ -220,7 +245,8 @@ mod tests {
         let mut used = Command::new(SubmissionEntry::zeroed(), Owner::KeepAlive);
         used.entry.nsid.set(7);
         used.direction = Direction::ToController;
-        (used.offset, used.length, used.order, used.deadline) = (1, 2, 3, Time::ZERO);
+        (used.offset, used.length, used.received) = (1, 2, 2);
+        (used.order, used.deadline) = (3, Time::ZERO);
         used.exposed = Some(RemoteBuffer {
             address: 1,
             length: 2,

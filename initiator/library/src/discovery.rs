@@ -16,6 +16,7 @@ use crate::error::{Cause, ConnectError, IoError, Step};
 use crate::options::ConnectOptions;
 use crate::url::{HostName, Transport, Url};
 use crate::wire::answers;
+use crate::wire::data::AnswerData;
 pub use watch::{DiscoveryTrouble, DiscoveryWatch};
 
 /// An entry of the discovery log page (Base 2.0, section 5.16.1.23).
@@ -185,13 +186,14 @@ fn read_header(controller: &Controller) -> Result<DiscoveryLogHeader, Cause> {
 }
 
 fn read_page(controller: &Controller, offset: u64, length: usize) -> Result<Vec<u8>, Cause> {
-    controller.log_page(LogId::DISCOVERY.0, 0, offset, length).map_err(|error| match error {
-        IoError::Status(status) | IoError::Exhausted { status, .. } => {
-            Cause::Status { command: "Get Log Page (discovery)", status }
-        }
+    let command = "Get Log Page (discovery)";
+    let data = controller.log_page(LogId::DISCOVERY.0, 0, offset, length).map_err(|error| match error {
+        IoError::Status(status) | IoError::Exhausted { status, .. } => Cause::Status { command, status },
         IoError::Cancelled => Cause::Cancelled,
         error => Cause::Local(error.to_string()),
-    })
+    })?;
+    AnswerData::new(&data, data.len()).require(length).map_err(|short| short.cause(command))?;
+    Ok(data)
 }
 
 fn describe(entry: &DiscoveryLogEntry, template: &Url) -> DiscoveryEntry {

@@ -86,6 +86,9 @@ pub enum Cause {
     /// No connection, in the provider's words.
     #[error("{0}")]
     Fabric(String),
+    /// The connection was made, and ended before its first answer.
+    #[error("the connection ended before the target answered: {0}")]
+    Unanswered(String),
     /// The peer rejected the connection.
     #[error("the target rejected the connection: {0}")]
     Rejected(String),
@@ -128,6 +131,16 @@ pub enum Cause {
     /// The peer broke a rule of NVMe.
     #[error("the target broke the protocol: {0}")]
     Protocol(&'static str),
+    /// A command was answered with less data than it takes to know what it asked for.
+    #[error("{}", short_text(.command, *.received, *.needed))]
+    Short {
+        /// Name of the command.
+        command: &'static str,
+        /// Bytes that came.
+        received: u32,
+        /// Bytes that are needed.
+        needed: u32,
+    },
     /// The peer cannot do what we need.
     #[error("{0}")]
     Unsupported(String),
@@ -231,6 +244,16 @@ pub enum IoError {
     /// Cancelled by the caller, or by detaching.
     #[error("cancelled")]
     Cancelled,
+    /// It was answered with less data than it takes to know what it asked for.
+    #[error("{}", short_text(.command, *.received, *.needed))]
+    Short {
+        /// Name of the command.
+        command: &'static str,
+        /// Bytes that came.
+        received: u32,
+        /// Bytes that are needed.
+        needed: u32,
+    },
     /// The request cannot be expressed as a command.
     #[error("{0}")]
     Refused(SubmitError),
@@ -261,6 +284,7 @@ impl From<IoError> for std::io::Error {
             IoError::TimedOut => ErrorKind::TimedOut,
             IoError::Cancelled => ErrorKind::Interrupted,
             IoError::Refused(_) => ErrorKind::InvalidInput,
+            IoError::Short { .. } => ErrorKind::InvalidData,
         };
         std::io::Error::new(kind, error)
     }
@@ -308,6 +332,10 @@ impl From<SubmitError> for IoError {
     }
 }
 
+fn short_text(command: &str, received: u32, needed: u32) -> String {
+    format!("the target answered {command} with {received} bytes of data, of which {needed} are needed")
+}
+
 fn status_text(command: &str, status: &Status) -> String {
     let name = if matches!(command, "Connect" | "Property Get" | "Property Set" | "Disconnect") {
         status.name_in_fabrics()
@@ -337,6 +365,10 @@ fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
         // What this machine lacks has nothing to do with the way to the target.
         (_, Cause::Local(_)) => None,
         (Step::Connect, _) => Some("check that a target listens there and that no firewall is in between"),
+        (Step::Mpa | Step::Initialize, Cause::Unanswered(_)) => Some(
+            "the target may be starting or stopping, so try again. If that does not help, the port is for the other \
+                 transport (nvme+rdma:// or nvme+tcp://), or requires TLS (--tls-key)",
+        ),
         (Step::Mpa, Cause::Rejected(_)) => Some("try a smaller queue depth, and see the target's log"),
         (Step::Mpa, _) => {
             Some("check that the port is for NVMe/RDMA over iWARP, not RoCE; for NVMe/TCP write nvme+tcp://")
@@ -390,10 +422,21 @@ mod tests {
     }
 
     #[test]
+    fn a_target_that_has_just_gone_is_not_taken_for_something_else() {
+        for step in [Step::Initialize, Step::Mpa] {
+            let cause = Cause::Unanswered("Broken pipe".to_owned());
+            let said = ConnectError { peer: "there".to_owned(), step, cause }.to_string();
+            let first =
+                format!("there: {step}: the connection ended before the target answered: Broken pipe; ");
+            assert!(said.starts_with(&(first + "the target may be starting or stopping")), "{said}");
+        }
+    }
+
+    #[test]
     fn the_other_transport_is_named() {
         let said = |step, cause| ConnectError { peer: "there".to_owned(), step, cause }.to_string();
-        let closed = || Cause::Disconnected(DisconnectReason::PeerClosed);
-        assert!(said(Step::Initialize, closed()).contains("for NVMe/RDMA write nvme+rdma://"));
+        let other = Cause::Fabric("no PDU of NVMe/TCP".to_owned());
+        assert!(said(Step::Initialize, other).contains("for NVMe/RDMA write nvme+rdma://"));
         let other = Cause::Fabric("the peer speaks NVMe/TCP".to_owned());
         assert!(said(Step::Mpa, other).contains("for NVMe/TCP write nvme+tcp://"));
     }

@@ -21,7 +21,7 @@ use crate::options::ConnectOptions;
 use crate::path::SharedController;
 use crate::request::{AdminRequest, Asked, ControllerId, HostEvent, IoRequest, Refused};
 use crate::resources::{OWNER_RNIC, OWNER_TCP, OWNER_TIMERS, Resources, Route, Routes};
-use crate::transport::{self, ConnectionEvent, Endpoint, TransportHandler, Transports};
+use crate::transport::{self, Arrival, ConnectionEvent, Endpoint, TransportHandler, Transports};
 
 /// How a [`Host`] is built.
 #[derive(Clone, Debug)]
@@ -425,9 +425,9 @@ impl Host {
 
 impl TransportHandler for Host {
     #[inline]
-    fn on_response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>) {
+    fn on_response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, arrival: Arrival) {
         self.with_controller(endpoint, |attachment, resources, route| {
-            attachment.on_response(resources, route, entry, invalidated);
+            attachment.on_response(resources, route, entry, arrival);
         });
     }
 

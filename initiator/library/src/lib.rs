@@ -31,10 +31,10 @@
 //! The engine connects again after a loss, and then sends commands without an answer again, as [`ReconnectPolicy`]
 //! says. Until then they wait. A command that fails without Do Not Retry is tried again as well.
 //!
-//! # What it does not do
+//! # What is not there
 //!
-//! Several paths to one disk, the ANA log page, reservations, TLS, metadata, and zoned
-//! namespaces. It sends no fused commands, and no Copy.
+//! `docs/not-there.md` of the project lists it. The library has authentication and TLS: [`ConnectOptions`] takes the
+//! keys.
 
 #![deny(missing_docs)]
 

@@ -3,10 +3,10 @@
 use ringfab_reactor::{Reactor, Time};
 use ringfab_spec::CompletionEntry;
 
-use crate::command::{Command, Direction};
+use crate::command::Command;
 use crate::flow::SubmissionRing;
 use crate::slots::SlotTable;
-use crate::transport::{Connect, Endpoint, NotSent, Transport, Transports};
+use crate::transport::{Arrival, Connect, Endpoint, NotSent, Transport, Transports};
 
 /// A queue pair of one controller.
 #[derive(Debug)]
@@ -121,6 +121,7 @@ impl Queue {
         }
         let cid = self.slots.insert(command).map_err(|command| (command, NotSent::Busy))?;
         let command = self.slots.get_mut(cid).expect("it was just put there");
+        command.clear_room();
         if let Err(reason) = self.transport.send(transports, command, cid) {
             let command = self.slots.take(cid).expect("it was just put there");
             return Err((command, reason));
@@ -137,23 +138,23 @@ impl Queue {
         &mut self,
         transports: &mut Transports,
         entry: &CompletionEntry,
-        invalidated: Option<u32>,
+        arrival: Arrival,
     ) -> Result<Box<Command>, (Option<Box<Command>>, Violation)> {
         let Some(mut command) = self.slots.take(entry.cid.get()) else {
             return Err((None, "a response to a command that is not outstanding"));
         };
-        if !self.transport.reclaim(transports, &mut command, invalidated) {
+        if !self.transport.reclaim(transports, &mut command, arrival.invalidated) {
             return Err((Some(command), "a response that invalidated the memory of another command"));
         }
         if !self.ring.advance(entry.sqhd.get(), self.slots.len()) {
             return Err((Some(command), "a submission queue head beyond the queue's size"));
         }
         // A response that overtook its data would let the controller write into memory that is the caller's already.
-        if command.direction == Direction::ToHost
-            && command.memory.as_ref().is_some_and(|buffer| !buffer.is_unique())
+        if command.direction.is_to_host() && command.memory.as_ref().is_some_and(|buffer| !buffer.is_unique())
         {
             return Err((Some(command), "a response before its data had arrived"));
         }
+        command.received = arrival.received.unwrap_or(command.length).min(command.length);
         self.transport.replenish(transports);
         self.answered += 1;
         Ok(command)

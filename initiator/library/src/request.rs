@@ -152,7 +152,7 @@ pub struct AdminRequest {
 pub enum AdminData {
     /// It has none.
     None,
-    /// The controller sends data into `buffer`.
+    /// The controller sends data into `buffer`, as many as it has and the buffer has room for.
     FromController(Buffer),
     /// The controller fetches all of `source`.
     ToController(SharedBuffer),
@@ -260,8 +260,10 @@ pub struct AdminDone {
     pub tag: u64,
     /// The completion (of success), or why there is none.
     pub result: Result<CompletionEntry, IoError>,
-    /// The buffer of [`AdminData::FromController`].
+    /// The buffer of [`AdminData::FromController`]. What the controller has not written of it is zero.
     pub buffer: Option<Buffer>,
+    /// How many bytes came into the buffer. Over RDMA a controller does not say, and it is the whole buffer.
+    pub received: u32,
 }
 
 /// A request was not taken; it comes back.

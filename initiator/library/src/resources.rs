@@ -6,7 +6,7 @@ use ringfab_memory::Pool;
 use ringfab_reactor::{Reactor, Time, Token};
 use ringfab_spec::CompletionEntry;
 
-use crate::command::{Command, CommandPool, Direction, Owner};
+use crate::command::{Command, CommandPool, Owner};
 use crate::error::IoError;
 use crate::messages::Mailbox;
 use crate::request::{AdminDone, ControllerId, HostEvent, IoDone};
@@ -51,7 +51,9 @@ impl Resources {
     ) {
         let (buffer, source) = match (command.direction, command.memory.take()) {
             // The transport lets go of it before it reports the response, or the end of the connection.
-            (Direction::ToHost, Some(shared_buffer)) => (shared_buffer.into_unique().ok(), None),
+            (direction, Some(shared_buffer)) if direction.is_to_host() => {
+                (shared_buffer.into_unique().ok(), None)
+            }
             (_, memory) => (None, memory),
         };
         match command.owner {
@@ -63,8 +65,8 @@ impl Resources {
                 self.events.push_with(move || HostEvent::IoDone(done()));
             }
             Owner::Admin(tag) => {
-                let result = result.copied();
-                let done = move || AdminDone { controller, tag, result, buffer };
+                let (result, received) = (result.copied(), command.received);
+                let done = move || AdminDone { controller, tag, result, buffer, received };
                 self.events.push_with(move || HostEvent::AdminDone(done()));
             }
             Owner::Sequence | Owner::KeepAlive | Owner::AsyncEvent | Owner::Abort => {}

@@ -6,10 +6,10 @@ mod support;
 use std::time::Duration;
 
 use ringfab_initiator::{
-    BlockRange, ControllerId, DiscardRanges, Host, IoError, IoOperation, IoRequest, SubmitError,
+    BlockRange, ControllerId, DiscardRanges, Host, HostEvent, IoError, IoOperation, IoRequest, SubmitError,
 };
 use support::announced::{Announced, COMPARE, DEALLOCATES, DISCARD, VERIFY, WRITE_ZEROES};
-use support::host::{attached_with, done, filled, nothing_for, until, write};
+use support::host::{attached_with, done, filled, host, next_event, nothing_for, options, until, write};
 use support::{BLOCK, Peer};
 
 fn attached(announced: Announced) -> (Host, Peer, ControllerId) {
@@ -64,6 +64,50 @@ fn a_command_that_the_controller_does_not_have_is_not_sent() {
     let mut all =
         attached(Announced { oncs: COMPARE | VERIFY | WRITE_ZEROES | DISCARD, ..Announced::default() });
     assert_eq!(submit(&mut all, IoOperation::Verify { lba: 0, nlb: 1 }), Ok(Ok(())));
+}
+
+/// The opcode of each I/O that a program can ask for. There are no others: docs/not-there.md says what is never sent.
+fn opcode(operation: &IoOperation) -> u8 {
+    match operation {
+        IoOperation::Flush => 0,
+        IoOperation::Write { .. } => 1,
+        IoOperation::Read { .. } => 2,
+        IoOperation::Compare { .. } => 5,
+        IoOperation::WriteZeroes { .. } => 8,
+        IoOperation::Discard { .. } => 9,
+        IoOperation::Verify { .. } => 12,
+    }
+}
+
+#[test]
+fn of_a_controller_that_has_everything_seven_commands_are_used_and_none_is_fused() {
+    let mut all = attached(Announced { oncs: u16::MAX, ..Announced::default() });
+    let source = filled(&all.0, 1, 0);
+    let buffer = all.0.pool().take(BLOCK).expect("a buffer");
+    let operations = [
+        IoOperation::Flush,
+        IoOperation::Write { lba: 0, nlb: 1, source: source.clone(), offset: 0, fua: true },
+        IoOperation::Read { lba: 0, nlb: 1, buffer },
+        IoOperation::Compare { lba: 0, nlb: 1, source, offset: 0 },
+        zeroes(1, true),
+        discard(&all.0, &[BlockRange { lba: 0, nlb: 1 }]),
+        IoOperation::Verify { lba: 0, nlb: 1 },
+    ];
+    let opcodes: Vec<u8> = operations.iter().map(opcode).collect();
+    for operation in operations {
+        assert_eq!(submit(&mut all, operation), Ok(Ok(())));
+    }
+    assert_eq!(all.1.executed, opcodes, "the controller refuses every half of a fused command");
+}
+
+#[test]
+fn a_namespace_with_metadata_is_not_used() {
+    let (mut host, mut peer) = (host(), Peer::new());
+    peer.announced.metadata_bytes = 8;
+    host.attach(options(&peer));
+    let HostEvent::Failed { error, .. } = next_event(&mut host, &mut peer) else { panic!("it was attached") };
+    let said = error.to_string();
+    assert!(said.contains("namespace 1") && said.contains("8 bytes of metadata"), "{said}");
 }
 
 #[test]

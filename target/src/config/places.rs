@@ -7,11 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use ringfab_base::VisiblePath as _;
+use ringfab_process::made_file::{DRAFT, draft};
 
 use super::{Change, Config, KeySource, NamespaceConfig, Source, SubsystemConfig};
 use crate::disk_identity::DiskIdentity;
-use crate::made_file::{DRAFT, draft};
 use crate::worker;
 
 /// How long all looks may take that are for one file, or for one change.

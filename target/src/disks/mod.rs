@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`device`] | devices of drivers that a program brings |
 //! | [`holder`] | who else holds a disk |
+//! | [`denied`] | why the system denies a disk, and what to do |
 //! | [`open`] | looks before it opens, locks, and opens once for each core |
 //! | [`disk_handle`] | the open descriptors of a namespace's disk |
 //! | [`grow`] | making a file longer |
@@ -11,6 +12,7 @@
 //!
 //! No core opens, looks at or closes a path: each of these may take as long as a server far away likes.
 
+pub(crate) mod denied;
 pub(crate) mod device;
 pub(crate) mod disk_handle;
 pub(crate) mod disk_handles;

@@ -12,6 +12,7 @@ use ringfab_base::VisiblePath as _;
 use ringfab_block::{Backing, OpenedFile};
 use ringfab_reactor::{FileOptions, inspect_file};
 
+use super::denied;
 use super::disk_handle::{DiskHandle, DiskLock};
 use super::holder::Holder;
 use crate::confinement;
@@ -244,11 +245,11 @@ impl OpenRequest {
     }
 
     fn failed(&self, source: io::Error) -> Refusal {
-        let source = match confinement::refused_disk(&self.path) {
-            Some(why) if source.kind() == io::ErrorKind::PermissionDenied => {
-                io::Error::new(source.kind(), format!("{source}: {why}"))
-            }
-            _ => source,
+        let confined = confinement::refused_disk(&self.path);
+        let confined = confined.filter(|_| source.kind() == io::ErrorKind::PermissionDenied);
+        let source = match confined.or_else(|| denied::remedy(&self.path, &source)) {
+            Some(why) => io::Error::new(source.kind(), format!("{source}: {why}")),
+            None => source,
         };
         Refusal::Open { path: self.path.clone(), source }
     }

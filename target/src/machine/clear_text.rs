@@ -30,7 +30,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let finding = |listener: &ListenerConfig| Finding {
         what: format!("listener {} {}", listener.transport.name(), listener.place()),
         message: format!("it serves clear text, also to hosts with a tls_key ({names})"),
-        advice: "write tls = \"required\" in their subsystems, or in the listener",
+        advice: "write tls = \"required\" in their subsystems, or in the listener".into(),
     };
     config.listeners.iter().filter(in_clear).map(finding).collect()
 }

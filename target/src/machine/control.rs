@@ -26,7 +26,7 @@ pub(super) fn findings(config: &ControlConfig) -> Vec<Finding> {
     let open = config.is_for_everybody().then(|| Finding {
         what: "control.mode".to_owned(),
         message: format!("is \"{:04o}\": every user of this machine may change what is served", config.mode),
-        advice: "write \"0660\" and a control.group",
+        advice: "write \"0660\" and a control.group".into(),
     });
     folder.or_else(|| taken(&config.socket)).into_iter().chain(open).chain(unknown_group(config)).collect()
 }
@@ -39,7 +39,7 @@ fn taken(socket: &Path) -> Option<Finding> {
     is_other.then(|| Finding {
         what: "control.socket".to_owned(),
         message: format!("{} is there, and is not a socket", socket.visible()),
-        advice: "name another path, or remove what is there",
+        advice: "name another path, or remove what is there".into(),
     })
 }
 
@@ -54,7 +54,7 @@ pub(super) fn unknown_group(config: &ControlConfig) -> Option<Finding> {
         return None;
     }
     let message = format!("there is no group {name} on this machine");
-    Some(Finding { what: "control.group".to_owned(), message, advice: "make it, or name another one" })
+    Some(Finding { what: "control.group".to_owned(), message, advice: "make it, or name another one".into() })
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Whether a namespace's file or device can be served.
 
+use std::borrow::Cow;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -12,6 +13,7 @@ use ringfab_base::VisiblePath as _;
 use super::Finding;
 use crate::config::{NamespaceConfig, Source};
 use crate::disk_identity::{DiskIdentity, Sharing};
+use crate::disks::denied;
 use crate::disks::holder::Holder;
 use crate::worker;
 
@@ -27,32 +29,39 @@ pub(super) fn findings(nqn: &str, namespace: &NamespaceConfig, serving: Option<u
         move || look(&path, &namespace, serving)
     };
     let found = worker::within("looking at", path, LOOK_LIMIT, looks);
-    let found = found.unwrap_or_else(|error| vec![(error.to_string(), "see what is mounted there")]);
+    let found = found.unwrap_or_else(|error| vec![(error.to_string(), "see what is mounted there".into())]);
     let described =
         found.into_iter().map(|(message, advice)| Finding { what: what.clone(), message, advice });
     described.collect()
 }
 
-fn look(path: &Path, namespace: &NamespaceConfig, serving: Option<u32>) -> Vec<(String, &'static str)> {
+/// What is wrong, and what to do.
+type Found = (String, Cow<'static, str>);
+
+fn look(path: &Path, namespace: &NamespaceConfig, serving: Option<u32>) -> Vec<Found> {
     let shown = path.visible();
     let (metadata, identity) = match identify(path) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return vec![(
                 format!("{shown} does not exist"),
-                "create it; the namespace is not ready until then",
+                "create it; the namespace is not ready until then".into(),
             )];
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return vec![(format!("{shown} cannot be reached: {error}"), ACCESS_ADVICE)];
+            let advice = access_advice(path, &error);
+            return vec![(format!("{shown} cannot be reached: {error}"), advice)];
         }
-        Err(error) => return vec![(format!("{shown}: {error}"), "name a regular file or a block device")],
+        Err(error) => {
+            return vec![(format!("{shown}: {error}"), "name a regular file or a block device".into())];
+        }
     };
     let mut found = Vec::new();
     let wanted = if namespace.read_only { AccessFlags::R_OK } else { AccessFlags::R_OK | AccessFlags::W_OK };
     if let Err(error) = eaccess(path, wanted) {
         let how = if namespace.read_only { "read" } else { "read and written" };
-        found.push((format!("{shown} cannot be {how} by this user: {error}"), ACCESS_ADVICE));
+        let error = io::Error::from(error);
+        found.push((format!("{shown} cannot be {how} by this user: {error}"), access_advice(path, &error)));
     }
     if let Some(bytes) = bytes_of(&metadata) {
         found.extend(size_finding(path, bytes, namespace.block_bytes));
@@ -62,12 +71,15 @@ fn look(path: &Path, namespace: &NamespaceConfig, serving: Option<u32>) -> Vec<(
         && (holder.process.is_none() || holder.process != serving)
     {
         let advice = "end that, or write shared = true if it is meant";
-        found.push((format!("{shown} is in use by {}", holder.text), advice));
+        found.push((format!("{shown} is in use by {}", holder.text), advice.into()));
     }
     found
 }
 
-const ACCESS_ADVICE: &str = "give the user of the service (ringfab, in the group disk) access to it";
+fn access_advice(path: &Path, error: &io::Error) -> Cow<'static, str> {
+    let usual = "give the user of the service (ringfab, in the group disk) access to it";
+    denied::remedy(path, error).map_or(usual.into(), Cow::from)
+}
 
 fn identify(path: &Path) -> io::Result<(Metadata, DiskIdentity)> {
     let metadata = fs::metadata(path)?;
@@ -87,16 +99,16 @@ fn bytes_of(metadata: &Metadata) -> Option<u64> {
     Some(sectors * 512)
 }
 
-fn size_finding(path: &Path, bytes: u64, block_bytes: u32) -> Option<(String, &'static str)> {
+fn size_finding(path: &Path, bytes: u64, block_bytes: u32) -> Option<Found> {
     let (shown, rest) = (path.visible(), bytes % u64::from(block_bytes));
     match bytes {
         0..512 => Some((
             format!("{shown} has {bytes} bytes"),
-            "make it longer; the namespace is not ready until then",
+            "make it longer; the namespace is not ready until then".into(),
         )),
         _ if rest != 0 => {
             let message = format!("{shown} has {bytes} bytes, the last {rest} of them are not used");
-            Some((message, "make its size a multiple of block_bytes"))
+            Some((message, "make its size a multiple of block_bytes".into()))
         }
         _ => None,
     }

@@ -21,5 +21,9 @@ pub(super) fn finding(what: &str, file: &Path) -> Option<Finding> {
         Ok(Ok(false)) => format!("{} is not a directory", folder.visible()),
         Ok(Err(error)) => format!("{}: {error}", folder.visible()),
     };
-    Some(Finding { what: what.to_owned(), message, advice: "make the directory, or name another file" })
+    Some(Finding {
+        what: what.to_owned(),
+        message,
+        advice: "make the directory, or name another file".into(),
+    })
 }

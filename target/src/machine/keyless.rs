@@ -10,7 +10,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let listeners = listeners.map(|listener| Finding {
         what: format!("listener {} {}", listener.transport.name(), listener.place()),
         message: "it requires TLS, and no [[host]] has a tls_key, so that nobody can connect".to_owned(),
-        advice: "give hosts a tls_key: `ringfab keys pair --tls` makes both ends' lines",
+        advice: "give hosts a tls_key: `ringfab keys pair --tls` makes both ends' lines".into(),
     });
     listeners.chain(config.subsystems.iter().filter_map(|one| subsystem(config, one))).collect()
 }
@@ -35,7 +35,9 @@ fn subsystem(config: &Config, subsystem: &SubsystemConfig) -> Option<Finding> {
     (!config.hosts.iter().filter(may_use_it).any(is_able)).then(|| Finding {
         what: format!("subsystem {}", subsystem.nqn),
         message: format!("it requires {demanded}, and none of its hosts has the keys for that in a [[host]]"),
-        advice: "give hosts their keys: `ringfab keys pair --tls` makes both ends' lines, for authentication, too",
+        advice:
+            "give hosts their keys: `ringfab keys pair --tls` makes both ends' lines, for authentication, too"
+                .into(),
     })
 }
 

@@ -10,14 +10,12 @@ use nix::unistd::{User, geteuid};
 use ringfab_base::VisiblePath as _;
 
 use super::Finding;
+use super::service_user::UNIT_USER;
 use crate::config::{Config, places};
 use crate::worker;
 
 /// How long a look at a file and the folders above it may take.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
-
-/// As whom the units run the service.
-const USUAL_USER: &str = "ringfab";
 
 /// The right of everybody to write, and the bit that keeps files of others from being replaced.
 const EVERYBODY_WRITES: u32 = 0o002;
@@ -39,7 +37,7 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
         told.insert(message.clone()).then(|| Finding {
             what: key.what().to_owned(),
             message,
-            advice: "keep keys in files and folders of root or of the service",
+            advice: "keep keys in files and folders of root or of the service".into(),
         })
     });
     found.collect()
@@ -51,8 +49,8 @@ fn services(config: &Config) -> Vec<u32> {
     if !geteuid().is_root() {
         return Vec::new();
     }
-    let usual = || User::from_name(USUAL_USER).ok().flatten().map(|user| user.uid.as_raw());
-    let usual = worker::within("looking up", Path::new(USUAL_USER), LOOK_LIMIT, usual).ok().flatten();
+    let usual = || User::from_name(UNIT_USER).ok().flatten().map(|user| user.uid.as_raw());
+    let usual = worker::within("looking up", Path::new(UNIT_USER), LOOK_LIMIT, usual).ok().flatten();
     owner_of(&config.target.state_dir).into_iter().chain(usual).collect()
 }
 

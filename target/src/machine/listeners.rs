@@ -13,9 +13,9 @@ use crate::config::{ListenerConfig, Transport};
 
 /// Why a listener cannot be bound.
 pub(super) fn finding(listener: &ListenerConfig, serving: Option<u32>) -> Option<Finding> {
-    let found = |message: String, advice| {
+    let found = |message: String, advice: &'static str| {
         let what = format!("listener {} {}", listener.transport.name(), listener.place());
-        Some(Finding { what, message, advice })
+        Some(Finding { what, message, advice: advice.into() })
     };
     let address = match listener.address.socket_address(listener.port) {
         Ok(address) => address,
@@ -46,7 +46,7 @@ pub(super) fn overlaps(listeners: &[ListenerConfig]) -> Vec<Finding> {
             other.transport.name(),
             other.place()
         ),
-        advice: "choose another port",
+        advice: "choose another port".into(),
     };
     let found: Vec<Finding> = found.map(finding).collect();
     if found.is_empty() || has_devices() { Vec::new() } else { found }

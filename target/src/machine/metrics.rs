@@ -3,11 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ringfab_base::VisiblePath as _;
+use ringfab_process::made_file;
 
 use super::{Finding, folder, listeners};
 use crate::config::MetricsConfig;
-use crate::made_file;
 use crate::metrics::file::KIND;
 use crate::worker;
 
@@ -18,7 +17,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(5);
 pub(super) fn findings(config: &MetricsConfig, serving: Option<u32>) -> Vec<Finding> {
     let unbound = config.address.and_then(|address| listeners::unbound(address, serving, false));
     let what = || "metrics.address".to_owned();
-    let address = unbound.map(|(message, advice)| Finding { what: what(), message, advice });
+    let address = unbound.map(|(message, advice)| Finding { what: what(), message, advice: advice.into() });
     let file =
         config.file.as_deref().and_then(|file| folder::finding("metrics.file", file).or_else(|| kept(file)));
     address.into_iter().chain(file).collect()
@@ -32,7 +31,11 @@ fn kept(file: &Path) -> Option<Finding> {
         Some(format!("{}: {why}", at.visible()))
     };
     let message = worker::within("looking at", file, LOOK_LIMIT, looks).ok()??;
-    Some(Finding { what: "metrics.file".to_owned(), message, advice: "remove it, or name another file" })
+    Some(Finding {
+        what: "metrics.file".to_owned(),
+        message,
+        advice: "remove it, or name another file".into(),
+    })
 }
 
 #[cfg(test)]

@@ -14,15 +14,19 @@ mod listeners;
 mod metrics;
 mod port;
 mod process;
+mod service_user;
 mod shared_keys;
 mod state;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::path::Path;
 
 use ringfab_process::confine::{self, State};
 
 use crate::config::{Config, HostConfig, KeySource};
+
+pub(crate) use service_user::ServiceUser;
 
 /// Something that will not work, or not as meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +36,7 @@ pub(crate) struct Finding {
     /// What is wrong.
     pub(crate) message: String,
     /// What to do.
-    pub(crate) advice: &'static str,
+    pub(crate) advice: Cow<'static, str>,
 }
 
 impl fmt::Display for Finding {
@@ -75,9 +79,9 @@ pub(crate) fn no_state(config: &Config) -> Option<Finding> {
 
 /// The parts of the confinement that are off, or that this kernel does not have.
 pub(crate) fn unconfined(config: &Config) -> Vec<Finding> {
-    let found = |layer: &str, message: String, advice| {
+    let found = |layer: &str, message: String, advice: &'static str| {
         let what = format!("confinement.{layer}");
-        Finding { what, message, advice }
+        Finding { what, message, advice: advice.into() }
     };
     let off: Vec<&str> = config.confinement.off().collect();
     let told = off.iter().map(|layer| {
@@ -97,7 +101,7 @@ pub(crate) fn unseen(config: &Config) -> Vec<Finding> {
     let found = |host: &HostConfig, source: &KeySource| Finding {
         what: format!("host {}", host.nqn),
         message: format!("{source} is a credential of the service, and was not looked at"),
-        advice: "the start of the service has the last word",
+        advice: "the start of the service has the last word".into(),
     };
     let hosts = config.hosts.iter();
     hosts.flat_map(|host| host.unseen_credentials().map(move |source| found(host, source))).collect()

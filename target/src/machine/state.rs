@@ -23,7 +23,7 @@ pub(super) fn finding(folder: &Path) -> Option<Finding> {
     is_other.then(|| Finding {
         what: "target.state_dir".to_owned(),
         message: format!("{} is not a directory", folder.visible()),
-        advice: "name a directory, or remove what is there",
+        advice: "name a directory, or remove what is there".into(),
     })
 }
 

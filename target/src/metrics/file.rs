@@ -4,11 +4,10 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use ringfab_base::VisiblePath as _;
+use ringfab_process::made_file::{self, DRAFT, Kind};
 
 use super::families::{Format, encode};
 use super::snapshot::Snapshots;
-use crate::made_file::{self, DRAFT, Kind};
 
 /// Writes the file again and again. A failure is logged once, until it is over.
 pub(super) fn write_for_ever(path: &Path, interval: Duration, snapshots: &Snapshots, queues: bool) {

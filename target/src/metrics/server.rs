@@ -169,8 +169,8 @@ fn asked(request: &Request<'_, '_>) -> Asked {
     if !matches!(request.method, Some("GET" | "HEAD")) {
         return Asked::Refused("405 Method Not Allowed");
     }
-    match request.path.map(|path| path.split('?').next().unwrap_or(path)) {
-        Some("/") => Asked::Page,
+    match request.path.map(path) {
+        Some("") => Asked::Page,
         Some("/metrics") => {
             let accept = request.headers.iter().find(|field| field.name.eq_ignore_ascii_case("accept"));
             let accept = accept.map(|field| String::from_utf8_lossy(field.value));
@@ -178,6 +178,21 @@ fn asked(request: &Request<'_, '_>) -> Asked {
         }
         _ => Asked::Refused("404 Not Found"),
     }
+}
+
+/// What a request asks for, without what is behind a question mark and without a slash at the end. In the absolute form
+/// (RFC 9112, 3.2.2), which proxies send and servers must take, the scheme and the name of the server go before it.
+fn path(target: &str) -> &str {
+    let scheme = "http://";
+    let absolute = target.get(..scheme.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(scheme));
+    let path = if absolute {
+        let rest = &target[scheme.len()..];
+        &rest[rest.find(['/', '?']).unwrap_or(rest.len())..]
+    } else {
+        target
+    };
+    let path = path.split('?').next().unwrap_or(path);
+    path.strip_suffix('/').unwrap_or(path)
 }
 
 /// The format that a client would rather have. Who says nothing of OpenMetrics gets that of Prometheus.
@@ -253,6 +268,21 @@ mod tests {
         }
         assert_eq!(super::parse(b"HEAD / HTTP/1.0\r\n\r\n"), Some((Asked::Page, Body::LeftOut)));
         assert_eq!(get("/../etc/passwd", ""), Some(Asked::Refused("404 Not Found")));
+        for (target, asked) in [
+            ("/metrics/", Asked::Metrics(Format::Prometheus)),
+            ("/metrics/?x=/", Asked::Metrics(Format::Prometheus)),
+            ("http://10.0.0.5:9600/metrics", Asked::Metrics(Format::Prometheus)),
+            ("HTTP://[::1]:9600/metrics/?x", Asked::Metrics(Format::Prometheus)),
+            ("http://host.example:9600/", Asked::Page),
+            ("http://host.example", Asked::Page),
+            ("http://host.example?refresh=1", Asked::Page),
+            ("http://host.example/other", Asked::Refused("404 Not Found")),
+            ("http:/metrics", Asked::Refused("404 Not Found")),
+            ("/metrics//", Asked::Refused("404 Not Found")),
+            ("/http://x/metrics", Asked::Refused("404 Not Found")),
+        ] {
+            assert_eq!(get(target, "Host: x\r\n"), Some(asked), "{target}");
+        }
         assert_eq!(parse(b"POST / HTTP/1.1\r\n\r\n"), Some(Asked::Refused("405 Method Not Allowed")));
         assert_eq!(parse(b"\x16\x03\x01 hello\r\n\r\n"), Some(Asked::Refused("400 Bad Request")));
         assert_eq!(parse(b"GET / HTTP/1.1\r\nHost:"), None);

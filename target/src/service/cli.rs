@@ -2,24 +2,24 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
+use ringfab_process::format::FileFormat;
 use ringfab_process::manual::Manual;
 use ringfab_process::terminal::{self, Color, ColorOption, Stream};
 use ringfab_process::{log, signals};
 
-use super::{Running, ServeError, ServeOptions, doctor, serve};
+use super::{Running, ServeError, ServeOptions, check, serve};
 use crate::config::Config;
 use crate::control::client::AskError;
 use crate::control::command::{
     self, ConfigArguments, HostCommand, ListenerCommand, LogArguments, NamespaceCommand, Place,
     ReloadArguments, SubsystemCommand, TopArguments, examples,
 };
-use crate::machine;
 use crate::target::Target;
 
 /// An NVMe over Fabrics target: serves files, block devices and memory to other machines.
@@ -65,9 +65,11 @@ enum Command {
         /// The configuration file.
         #[arg(value_name = "FILE")]
         config: PathBuf,
-        /// Print mistakes only.
+        /// Print mistakes and warnings only.
         #[arg(long, short)]
         quiet: bool,
+        #[command(flatten)]
+        user: AsUser,
     },
     /// Look at the configuration, the machine and the target that runs, and say what to do.
     #[command(after_help = examples::DOCTOR)]
@@ -78,9 +80,29 @@ enum Command {
         /// Print JSON for programs.
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        user: AsUser,
     },
     #[command(flatten)]
     Ask(Ask),
+}
+
+/// As whom a command looks at files and devices.
+#[derive(Debug, clap::Args)]
+struct AsUser {
+    /// Look as this user, in these groups. For root, the default is the user of the service.
+    #[arg(long = "as", value_name = "USER[:GROUP,...]")]
+    user: Option<String>,
+}
+
+impl AsUser {
+    /// Has `look` look as this user, in this process or in another one. Unless it is `quiet`, it says as whom.
+    fn look(&self, config: &Path, quiet: bool, look: impl FnOnce() -> Result<(), ServeError>) -> ExitCode {
+        match &self.user {
+            Some(user) => conclude(check::assume(user).and_then(|()| look())),
+            None => check::as_service(config, quiet).unwrap_or_else(|| conclude(look())),
+        }
+    }
 }
 
 /// What asks a target that runs.
@@ -167,7 +189,17 @@ const MANUAL: Manual = Manual {
         ("/run/ringfab/control.sock", "Where a target that runs takes requests."),
         ("/srv/ringfab", "Files that serve as disks."),
     ],
-    see_also: &["ringfab(1)", "systemctl(1)", "journalctl(1)"],
+    see_also: &["target.toml(5)", "ringfab(1)", "systemctl(1)", "journalctl(1)"],
+    formats: &[TARGET_TOML],
+};
+
+/// The page of the configuration is made of the example that explains every key.
+const TARGET_TOML: FileFormat = FileFormat {
+    name: "target.toml",
+    about: "what a Ringfab target serves to whom",
+    path: "/etc/ringfab/target.toml",
+    example: include_str!("../../../configs/full.toml"),
+    see_also: &["ringfab-target(8)", "ringfab-target-check(8)", "ringfab-target-serve(8)"],
 };
 
 /// Runs a command line; `start` starts the cores of `serve`. The exit code is 0 when all went well, 2 when the command
@@ -194,8 +226,12 @@ pub fn run<R: Running>(
         Command::Serve { config, ready_file, log_format } => {
             serve(&ServeOptions { config, ready_file, log_format }, start)
         }
-        Command::Check { config, quiet } => check(&config, quiet, &mut output),
-        Command::Doctor { config, json } => examine(&config, json, &mut output),
+        Command::Check { config, quiet, user } => {
+            return user.look(&config, quiet, || check::check(&config, quiet, &mut output));
+        }
+        Command::Doctor { config, json, user } => {
+            return user.look(&config, json, || check::examine(&config, json, &mut output));
+        }
         Command::Ask(question) => ask(question, &mut output).map_err(ServeError::from),
     };
     conclude(outcome)
@@ -267,31 +303,6 @@ fn answer(error: &clap::Error) -> ExitCode {
     ExitCode::from(code)
 }
 
-fn check(path: &std::path::Path, quiet: bool, output: &mut impl Write) -> Result<(), ServeError> {
-    let config = Config::look_at(path)?;
-    if quiet {
-        return Ok(());
-    }
-    output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)?;
-    let found = machine::findings(&config, machine::server_of(&config)).into_iter();
-    let found = found.chain(machine::no_state(&config));
-    for finding in found.chain(machine::unconfined(&config)).chain(machine::unseen(&config)) {
-        log::say(&format!("warning: {finding}"));
-    }
-    log::flush();
-    Ok(())
-}
-
-fn examine(path: &std::path::Path, json: bool, output: &mut impl Write) -> Result<(), ServeError> {
-    let looks = doctor::examine(path);
-    let text = match json {
-        true => looks.to_json() + "\n",
-        false => terminal::visible_text(Stream::Out, &looks.to_string()),
-    };
-    output.write_all(text.as_bytes()).map_err(ServeError::Output)?;
-    if looks.is_well() { Ok(()) } else { Err(ServeError::Unwell) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,19 +342,20 @@ mod tests {
     }
 
     #[test]
-    fn check_prints_a_configuration_that_can_be_used() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/full.toml");
-        let mut output = Vec::new();
-        check(path.as_ref(), true, &mut output).unwrap();
-        assert!(output.is_empty(), "asked for quiet");
-        check(path.as_ref(), false, &mut output).unwrap();
-        let text = String::from_utf8(output).unwrap();
-        assert_eq!(Config::parse(&text, "output").unwrap(), Config::load(path.as_ref()).unwrap());
-    }
-
-    #[test]
-    fn check_of_a_missing_file_is_a_mistake_of_the_caller() {
-        let error = check("/nonexistent.toml".as_ref(), true, &mut Vec::new()).unwrap_err();
-        assert_eq!(error.exit_code(), 2);
+    fn the_page_of_the_configuration_says_all_that_the_example_says() {
+        use clap::CommandFactory;
+        let folder = tempfile::tempdir().unwrap();
+        let words =
+            ["ringfab-target", "manual", "--man", folder.path().to_str().unwrap()].map(OsString::from);
+        MANUAL.answer(Arguments::command(), &words).expect("asked").unwrap();
+        let page = std::fs::read_to_string(folder.path().join("target.toml.5")).unwrap();
+        let page = page.replace("\\-", "-").replace("\\&", "").replace("\\*(Aq", "'");
+        let mut count = 0;
+        for line in TARGET_TOML.example.lines().map(|line| line.trim_start_matches('#').trim()) {
+            assert!(page.contains(line), "the page does not say `{line}`");
+            count += usize::from(!line.is_empty());
+        }
+        assert!(count > 150, "{count}");
+        assert!(page.contains("spin_us = 100") && page.contains("[[subsystem.namespace]]"), "{page}");
     }
 }

@@ -1,6 +1,7 @@
 //! The service: from a configuration file to a process that serves until it is told to stop.
 
 mod addresses;
+mod check;
 pub mod cli;
 mod confine;
 mod doctor;

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_base::VisiblePath as _;
+use ringfab_process::made_file::{self, Kind, MadeFile};
 
 use super::{ServeError, ServeOptions};
 use crate::config::Config;
 use crate::config::places::{self, Place};
-use crate::made_file::{self, Kind, MadeFile};
 use crate::worker::{self, Task};
 
 /// How long writing the file may take, and removing it at the end.

@@ -27,6 +27,7 @@ pub(crate) fn measure(setup: &Setup, target: &Target, case: &Beside) -> Result<S
     let mut busy = bench(&long, target, &load, nsid);
     busy.args(["--hostnqn", BUSY_NQN]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let busy = on_core(INITIATOR_CORE, || busy.spawn().context("start ringfab bench"))?;
+    // A measurement begins when what it is about has settled.
     sleep(setup.warmup);
     let mut quiet = bench(setup, target, &reads(case.transport, 4096, (1, 1)), nsid);
     quiet.args(["--hostnqn", QUIET_NQN]);

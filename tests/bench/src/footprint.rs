@@ -43,6 +43,7 @@ fn start(setup: &Setup, file: &Path) -> Result<Sample> {
     controller.detach()?;
     drop(target);
     let fresh = Target::start(setup, file)?;
+    // What has just been done is measured once it has settled.
     sleep(SETTLED);
     let mut sample = Sample::default();
     sample.set(Metric::Millis, took.as_secs_f64() * 1e3);
@@ -62,10 +63,12 @@ fn connect(setup: &Setup, transport: Transport, queues: u16, file: &Path) -> Res
 fn idle(setup: &Setup, transport: Transport, connections: usize, file: &Path) -> Result<Sample> {
     let target = Target::start(setup, file)?;
     let held = hold(setup, &target, transport, connections.div_ceil(2), 1)?;
+    // The same.
     sleep(SETTLED);
     let ends = [(Metric::TargetBusy, target.service()), (Metric::InitiatorBusy, &held.service)];
     let before = [ends[0].1.run_time()?, ends[1].1.run_time()?];
     let begun = Instant::now();
+    // What is measured is the time in which nothing happens.
     sleep(WATCHED);
     let mut sample = Sample::default();
     for ((metric, service), before) in ends.into_iter().zip(before) {
@@ -80,6 +83,7 @@ fn queue(setup: &Setup, transport: Transport, file: &Path) -> Result<Sample> {
     let target = Target::start(setup, file)?;
     let resident = |queues| -> Result<f64> {
         let _held = hold(setup, &target, transport, 1, queues)?;
+        // The same as above.
         sleep(SETTLED);
         Ok(target.service().resident_kib()? as f64)
     };

@@ -87,6 +87,7 @@ impl Watch {
         let mut watch = Self { now: worst, best: worst, patience: Duration::ZERO };
         for _ in 0..FIRST_PROBES {
             watch.probe()?;
+            // Probes of different moments.
             thread::sleep(FIRST_PAUSE);
         }
         Ok(watch)

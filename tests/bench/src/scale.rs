@@ -99,6 +99,7 @@ fn layout(count: u32, file: &Path) -> Result<(Layout, tempfile::TempDir)> {
 }
 
 fn settled_kib(target: &Target) -> Result<f64> {
+    // What has just been done is measured once it has settled.
     sleep(SETTLED);
     Ok(target.service().resident_kib()? as f64)
 }

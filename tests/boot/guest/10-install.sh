@@ -21,13 +21,18 @@ for page in ringfab-target.8 ringfab-target-serve.8 ringfab-target-namespace-add
 done
 has "$(zcat /usr/share/man/man1/ringfab-keys-pair.1.gz)" "EXIT STATUS"
 has "$(zcat /usr/share/man/man8/mount.ringfab.8.gz)" remount
+has "$(zcat /usr/share/man/man8/umount.ringfab.8.gz)" "EXIT STATUS"
 has "$(zcat /usr/share/man/man5/volumes.toml.5.gz)" ctrl_loss_timeout
+has "$(zcat /usr/share/man/man5/target.toml.5.gz)" allow_any_host
 for program in ringfab-target ringfab; do
     bash -euc ". /usr/share/bash-completion/completions/$program && complete -p $program" | grep -q "$program"
     [ -s /usr/share/zsh/vendor-completions/_$program ]
     [ -s /usr/share/fish/vendor_completions.d/$program.fish ]
     grep -q '^Upstream-Name: Ringfab' /usr/share/doc/$program/copyright
     grep -q bomFormat /usr/share/doc/$program/$program.cdx.json
+    for document in README.md SECURITY.md CHANGELOG.md docs/operations.md docs/mounting.md configs/full.toml; do
+        [ -s "/usr/share/doc/$program/$document" ]
+    done
     zcat /usr/share/doc/$program/changelog.Debian.gz | grep -q "^ringfab ("
 done
 
@@ -82,16 +87,17 @@ lacks "$(ringfab-target namespace list)" 16777216
 is pid "$(state MainPID)" "$pid"
 # A signal that nobody meant for it changes nothing.
 systemctl kill -s HUP $unit
+# It must be seen to do nothing.
 sleep 0.5
 is pid "$(state MainPID)" "$pid"
 
 step "restarts under load"
 start_load 8
 for _ in 1 2; do
-    sleep 1
+    load_goes_on
     systemctl restart $unit
 done
-sleep 1
+load_goes_on
 systemctl kill -s KILL $unit
 end_load
 until_it systemctl is-active -q $unit
@@ -100,6 +106,7 @@ is restarts "$(state NRestarts)" 1
 step "a wrong configuration does not loop"
 echo 'colour = 1' >>$config
 not systemctl restart $unit
+# It must be seen not to be started again.
 sleep 3
 is state "$(state ActiveState)" failed
 is status "$(state ExecMainStatus)" 2

@@ -17,9 +17,9 @@ step "an upgrade under load"
 sed -i 's/^# Try it.*/# This line is the administrator'"'"'s./' $config
 cp $config /config
 start_load 6
-sleep 1
+load_goes_on
 said=$(upgrade /next/ringfab-target.deb /next/ringfab.deb)
-sleep 1
+load_goes_on
 end_load
 has "$(version ringfab-target)" '+next$'
 not test "$(state MainPID)" = "$pid"

@@ -18,18 +18,20 @@ is state "$(systemctl show -P ActiveState srv-absent.mount)" activating
 step "under load, the target is restarted and killed"
 start_writer /srv/data $volume.service
 start_writer /srv/more srv-more.mount
+both_go_on() {
+    local name lines
+    for name in data more; do
+        lines=$(wc -l <"/writer-$name.noted")
+        until_it has_lines "/writer-$name.noted" $((lines + 3))
+    done
+}
 for _ in 1 2; do
-    sleep 1
+    both_go_on
     systemctl restart $unit
 done
-sleep 1
+both_go_on
 systemctl kill -s KILL $unit
-# Both go on.
-goes_on() { [ "$(wc -l <"/writer-$1.noted")" -gt $(($2 + 2)) ]; }
-for name in data more; do
-    lines=$(wc -l <"/writer-$name.noted")
-    until_it goes_on "$name" "$lines"
-done
+both_go_on
 is restarts "$(state NRestarts)" 1
 is writers "$(systemctl is-active writer-data writer-more)" $'active\nactive'
 is restarts "$(systemctl show -P NRestarts $volume)" 0

@@ -22,7 +22,8 @@ is state "$(state ActiveState)" active
 is user "$(ps -o user= -p "$(state MainPID)")" ringfab
 ringfab list "$url"
 has "$(systemctl cat ringfab-volume@data.service)" ExecStart=/usr/local/bin/ringfab
-is helper "$(sed -n 's/.*lines of fstab: //p' <<<"$said")" "ln -sf /usr/local/bin/ringfab /sbin/mount.ringfab"
+is helper "$(sed -n 's/.*lines of fstab: //p' <<<"$said")" \
+    "for name in mount umount; do ln -sf /usr/local/bin/ringfab /sbin/\$name.ringfab; done"
 echo '# This line is the administrator'"'"'s.' >>$config
 cp $config /config
 install_it

@@ -40,11 +40,13 @@ lacks() { ! grep -q -- "$2" <<<"$1" || { echo "there is '$2' in: $1" && return 1
 state() { systemctl show -P "$1" $unit; }
 journal() { journalctl -q --no-pager -o cat -u $unit; }
 journal_of() { journalctl -q --no-pager -o cat "_SYSTEMD_INVOCATION_ID=$1"; }
-# Waits for a command to succeed, ten seconds at most.
+# Waits for a command to succeed. A busy machine may need many seconds, so the bound is for what never comes.
 until_it() {
-    for _ in $(seq 100); do ! "$@" >/dev/null 2>&1 || return 0; sleep 0.1; done
-    echo "never: $*"
-    return 1
+    local end=$((SECONDS + 60))
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < end)) || { echo "never: $*" && return 1; }
+        sleep 0.1
+    done
 }
 
 # --- Load, with a record of what was acknowledged ------------------------------------------------------------------
@@ -55,8 +57,7 @@ sum() { sha256sum | cut -d ' ' -f 1; }
 # acknowledged. Until /stop is there.
 write_and_note() {
     local number=0 place
-    rm -f /acknowledged /stop
-    : >/acknowledged
+    rm -f /stop
     while [ ! -e /stop ]; do
         place=$((number % 100))
         head -c 1M /dev/urandom >/block
@@ -69,12 +70,28 @@ write_and_note() {
 
 # In-flight commands of all kinds, verified by the client itself, over any number of restarts; beside the blocks above.
 start_load() {
+    : >/acknowledged
     ringfab bench "$url?ns=1" --rw randrw --bs 4k --depth 16 --time "${1}s" --warmup 0s --offset 128MiB --size 64MiB \
         --verify --destroy-data 1 >/bench.log 2>&1 &
     LOAD=$!
+    # Before it is attached it does not wait for a target that is away.
+    until_it has_load
     write_and_note &
     WRITER=$!
 }
+
+# Whether a host that is connected has written: what comes before the cores in the status, whose keys are in order.
+has_load() { ringfab-target status --json | sed 's/"cores":.*//' | grep -q '"write":[1-9]'; }
+
+# Waits until some more blocks were acknowledged.
+load_goes_on() {
+    local lines
+    lines=$(wc -l </acknowledged)
+    until_it has_lines /acknowledged $((lines + 2))
+}
+
+# has_lines FILE NUMBER
+has_lines() { [ "$(wc -l <"$1")" -ge "$2" ]; }
 
 # Ends the load and compares each block with the last write of it that was acknowledged.
 end_load() {

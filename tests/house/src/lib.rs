@@ -3,6 +3,8 @@
 #![cfg(test)]
 
 mod layers;
+mod missing;
+mod pauses;
 mod public;
 mod sizes;
 mod source;

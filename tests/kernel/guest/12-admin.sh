@@ -89,7 +89,8 @@ features() {
         for select in 1 3; do nvme get-feature "$device" -f $feature -s $select; done
     done
     works "of one namespace" nvme get-feature "$ns1" -f 0x05
-    works "the identifier of our Connect, 128 bits" nvme get-feature "$device" -f 0x81 --cdw11=1 --data-len=16 -b
+    works "the identifier of our Connect, 128 bits" \
+        nvme admin-passthru "$device" --opcode=0x0a --cdw10=0x81 --cdw11=1 --data-len=16 --read --raw-binary
     expect "the host's identifier" "$(od -An -v -tx1 /tmp/said | tr -d ' \n')" \
         "$(tr -d - <"/sys/class/nvme/$controller/hostid")"
     for feature in 0x03 0x08 0x09 0x0c 0x0d 0x10 0x11 0x12 0x13 0x15 0x16 0x17 0x18 0x80 0x82 0x84; do

@@ -15,7 +15,7 @@ connect -i 2 -c 1 -l 60
 verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=2200 --size=16m &
 load=$!
 for signal in TERM KILL; do
-    sleep 2
+    host_is_loaded
     stop_target $signal
     wait_for 10 not_live
     serve

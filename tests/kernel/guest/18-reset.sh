@@ -14,7 +14,7 @@ wait_for 20 is_live
 verified "$ns1" --rw=randwrite --bs=16k --iodepth=16 --rate_iops=,200 --number_ios=1000 --size=16m &
 load=$!
 for _ in 1 2; do
-    sleep 1.5
+    host_is_loaded
     nvme reset "$device"
     wait_for 20 is_live
 done
@@ -27,7 +27,7 @@ may_warn 'I/O error' 'Buffer I/O' 'no available path - failing I/O'
 fio --name=load --filename="$ns1" --direct=1 --ioengine=libaio --rw=randread --bs=64k --iodepth=16 --size=64m \
     --time_based --runtime=30 >/tmp/fio.log 2>&1 &
 load=$!
-sleep 2
+host_is_loaded
 nvme disconnect -n "$nqn"
 if wait $load; then fail "a load outlived its disk"; fi
 connect "${four[@]}"

@@ -44,7 +44,7 @@ for bytes in 64 4096 65535; do
     # Without a count of its own it serves until the other side hangs up, and calls that an error.
     timeout 60 rping -s -a "$theirs" -p 4434 -S $bytes -V >/tmp/rping 2>&1 &
     rping=$!
-    sleep 2
+    wait_for 20 listens_at 4434
     "${far[@]}" "${exchange[@]}" rping-connect "$theirs:4434" "$provider" 10 $bytes || {
         cat /tmp/rping
         fail "with rping and $bytes bytes"

@@ -60,7 +60,7 @@ connect -q "$host" -i 2 -c 1 -l 60 --dhchap-secret="$secret" --concat
 another_key
 verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=1000 --size=4m &
 load=$!
-sleep 1
+host_is_loaded
 stop_target TERM
 wait_for 10 not_live
 serve

@@ -59,7 +59,7 @@ secure "${four[@]}" -c 1 -l 60
 protected_by kernel
 verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=600 --size=4m &
 load=$!
-sleep 1
+host_is_loaded
 nvme reset "$device"
 wait_for 20 is_live
 wait $load
@@ -68,7 +68,7 @@ echo "--- the target ends and comes back under load"
 verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=1600 --size=4m &
 load=$!
 for signal in TERM KILL; do
-    sleep 1
+    host_is_loaded
     stop_target $signal
     wait_for 10 not_live
     serve

@@ -72,13 +72,13 @@ ringfab=("${with_ktls[@]}")
 made $((++count))
 
 echo "--- the target goes and comes back under load"
-"${ringfab[@]}" --json bench "$(disk 'queues=2&depth=4')" --rw randrw --bs 4k --size 2M \
-    --time 8s --warmup 0s --io-timeout 10s --verify --destroy-data 1 >/tmp/bench &
+"${ringfab[@]}" -v --json bench "$(disk 'queues=2&depth=4')" --rw randrw --bs 4k --size 2M \
+    --time 8s --warmup 0s --io-timeout 10s --verify --destroy-data 1 >/tmp/bench 2>/tmp/load.log &
 load=$!
-sleep 2
+their_target_is_loaded
 made $((++count))
 rm "$nvmet/ports/1/subsystems/$nqn"
-sleep 1
+wait_for 20 has_lost /tmp/load.log
 ln -s "$nvmet/subsystems/$nqn" $nvmet/ports/1/subsystems/
 wait $load
 holds /tmp/bench

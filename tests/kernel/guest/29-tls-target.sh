@@ -66,12 +66,12 @@ echo "--- the target goes and comes back"
 may_warn nvmet
 forget_keys
 insert_key "$(<$keys/host)" 1
-"${ringfab[@]}" --json bench "$(secure_url "$nqn" 'ns=1&queues=1&depth=4')" --rw randrw --bs 4k --size 2M \
-    --time 6s --warmup 0s --io-timeout 10s --verify --destroy-data 1 >/tmp/bench &
+"${ringfab[@]}" -v --json bench "$(secure_url "$nqn" 'ns=1&queues=1&depth=4')" --rw randrw --bs 4k --size 2M \
+    --time 6s --warmup 0s --io-timeout 10s --verify --destroy-data 1 >/tmp/bench 2>/tmp/load.log &
 load=$!
-sleep 2
+their_target_is_loaded
 rm "$nvmet/ports/1/subsystems/$nqn"
-sleep 1
+wait_for 20 has_lost /tmp/load.log
 ln -s "$nvmet/subsystems/$nqn" $nvmet/ports/1/subsystems/
 wait $load
 holds /tmp/bench

@@ -7,7 +7,7 @@ set -euo pipefail
 start_kernel_target "$nqn"
 "${ringfab[@]}" bench "$(url "$nqn" 'ns=1&queues=4&depth=16')" --rw randread --time 30s >/tmp/bench 2>&1 &
 load=$!
-sleep 2
+their_target_is_loaded
 kill -TERM $load
 status=0
 wait $load || status=$?

@@ -32,6 +32,6 @@ done
 echo "--- what listens there accepts, and does not speak NVMe/RDMA"
 modprobe -a ib_uverbs rdma_ucm
 timeout 20 rping -s -a "$theirs" -p 4421 -C 1 >/tmp/rping 2>&1 &
-sleep 1
+wait_for 20 listens_at 4421
 refuses ringfab list "nvme+rdma://$theirs:4421/$nqn?provider=$provider"
 grep 'private data' /tmp/said

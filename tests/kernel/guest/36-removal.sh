@@ -26,7 +26,7 @@ start_target
 connect -i 2 -c 1 -l 60
 verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=1600 --size=16m &
 load=$!
-sleep 2
+host_is_loaded
 remove_device
 wait_for 15 not_live
 target_said 'the RDMA device was removed; its connections end'
@@ -40,12 +40,12 @@ stop_target TERM
 
 echo "--- the initiator's"
 start_kernel_target "$nqn"
-"${ringfab[@]}" --json bench "$(url "$nqn" 'ns=1&queues=2&depth=8&keepalive=8')" --rw randrw --bs 8k --size 16M \
-    --time 10s --warmup 0s --io-timeout 5s --verify --destroy-data 1 >/tmp/bench &
+"${ringfab[@]}" -v --json bench "$(url "$nqn" 'ns=1&queues=2&depth=8&keepalive=8')" --rw randrw --bs 8k --size 16M \
+    --time 10s --warmup 0s --io-timeout 5s --verify --destroy-data 1 >/tmp/bench 2>/tmp/load.log &
 load=$!
-sleep 3
+their_target_is_loaded
 remove_device
-sleep 1
+wait_for 20 has_lost /tmp/load.log
 return_device
 wait $load
 holds /tmp/bench

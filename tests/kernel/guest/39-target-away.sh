@@ -10,15 +10,16 @@ set -euo pipefail
 last_of_all
 may_warn nvmet
 start_kernel_target "$nqn"
-"${ringfab[@]}" --json bench "$(url "$nqn" 'ns=1&queues=2&depth=16&keepalive=8')" --rw randrw --bs 8k --size 32M \
-    --time 10s --warmup 0s --io-timeout 5s --verify --destroy-data 1 >/tmp/bench &
+"${ringfab[@]}" -v --json bench "$(url "$nqn" 'ns=1&queues=2&depth=16&keepalive=8')" --rw randrw --bs 8k --size 32M \
+    --time 10s --warmup 0s --io-timeout 5s --verify --destroy-data 1 >/tmp/bench 2>/tmp/load.log &
 load=$!
-sleep 2
+their_target_is_loaded
 rm "$nvmet/ports/1/subsystems/$nqn"
-sleep 1
+wait_for 20 has_lost /tmp/load.log
 ln -s "$nvmet/subsystems/$nqn" $nvmet/ports/1/subsystems/
-sleep 2
+their_target_is_loaded
 cut_far_link
+# A moment, less than any timeout: the connection outlives it.
 sleep 3
 mend_link
 wait $load

@@ -16,6 +16,7 @@ harmless+='|nvme.*: (starting error recovery|Failed reconnect attempt|Reconnecti
 harmless+='|nvmet_rdma: (post_recv cmd failed|sending cmd response failed)|nvmet: connect request for invalid subsystem'
 harmless+='|nvme.*: (failed to connect socket|failed to connect queue: [0-9]+ ret=|queue [0-9]+ connect request failed)'
 harmless+='|nvme.*: (receive failed|.*starting error recovery)'
+harmless+='|nvme.*: long keepalive RTT \([0-9]+ ms\)'
 harmless+='|no usable path - requeuing I/O|module verification failed|loading out-of-tree module'
 # And about an emulated machine on a busy one.
 harmless+='|callbacks suppressed|clocksource: |hrtimer: interrupt took|workqueue: .* hogged CPU|perf: interrupt took'

@@ -19,6 +19,8 @@ main() {
     rm -rf logs
     mkdir logs
     cp -r bin /tmp/
+    # One version of it proves one version: which one is seen.
+    echo "$lane: kernel $(uname -r), $(nvme version | head -n 1)"
     # In this order: a device that is removed is taken from the last of them first. Where that is ib_uverbs, it waits
     # for programs that only the connection manager could tell of it.
     modprobe -a ib_uverbs rdma_ucm nvme-rdma nvmet-rdma

@@ -56,6 +56,7 @@ fn turn(engine: &mut Host, guests: &mut [Guest], did: &mut Did) {
         guest.unwrap_or_else(|| panic!("{event:?} is nobody's")).on_event(engine, event, did);
     }
     if quiet {
+        // Nothing to do in this round of its loop.
         std::thread::sleep(Duration::from_micros(200));
     }
 }

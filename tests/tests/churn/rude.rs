@@ -76,6 +76,7 @@ fn over_tcp(address: SocketAddr, number: u64, round: u8, random: &mut Random, di
             let last = capsule(digests, SubmissionEntry::flush(9, 1), &[]);
             io.say(&last[..random.below(last.len() as u64) as usize]);
         }
+        // It holds what it has begun for any time.
         return std::thread::sleep(Duration::from_millis(random.below(1000)));
     }
     let data = pattern(number, round);
@@ -142,5 +143,6 @@ fn over_rdma(address: SocketAddr, random: &mut Random, did: &mut Did) {
         host.send_and_stop(queue, &entries);
     }
     did.left_in_the_middle += 1;
+    // It holds what it has begun for any time.
     std::thread::sleep(Duration::from_millis(random.below(2000)));
 }

@@ -72,6 +72,7 @@ fn a_mount_that_does_not_answer_costs_the_others_nothing_and_is_named() {
     std::thread::scope(|scope| {
         let target = &target;
         let adding = scope.spawn(move || target.run(&["namespace", "add", path.to_str().expect("UTF-8")]));
+        // The addition hangs by then. If it does not yet, there is less to wait for.
         std::thread::sleep(Duration::from_millis(300));
         let begun = Instant::now();
         let (done, said) = target.run(&["namespace", "list"]);

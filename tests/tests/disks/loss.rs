@@ -115,6 +115,7 @@ fn a_file_that_was_cut_off_is_not_served_and_not_made_whole_again() {
     let (done, said) = target.run(&["namespace", "resize", "1"]);
     assert!(!done && said.contains("needs") | said.contains("reopen"), "{said}");
     std::fs::write(&path, vec![0x22; MIB]).expect("restored");
+    // It must be seen to stay so.
     std::thread::sleep(std::time::Duration::from_millis(1500));
     assert_eq!(target.state(), "needs reopen", "whether that is right, only an administrator knows");
     let (done, said) = target.run(&["namespace", "reopen", "1"]);
@@ -158,6 +159,7 @@ fn a_host_that_shuts_down_after_a_loss_does_not_read_that_all_is_flushed() {
     assert!(smart[160..168] != [0; 8], "media errors, though this controller is new");
     // CC: enabled, with the sizes of queue entries, and an ordinary shutdown (SHN).
     host.set_configuration(association, 0x0046_4001);
+    // It must be seen not to be complete.
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(host.controller_status(association) & (FATAL | COMPLETE), FATAL);
     target.manager().reopen(None, 1).expect("opened anew");

@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use ringfab_tests::{TestTarget, free_port, not_run, own_mounts, program, run_bounded};
+use ringfab_tests::{PATIENCE, TestTarget, free_port, not_run, own_mounts, program, run_bounded};
 use serde_json::{Value, json};
 
 use super::{MIB, Target, cached, config, make_file, serve, wait_until};
@@ -39,10 +39,8 @@ fn a_disk_is_served_under_one_name_only_unless_it_is_meant() {
     let share = |manager: &mut ringfab_target::control::Manager, path, more| {
         // What was served a moment ago is being closed.
         let mut outcome = manager.add(None, table(path, &more));
-        for _ in 0..100 {
-            if outcome.is_ok() {
-                break;
-            }
+        let begun = Instant::now();
+        while outcome.is_err() && begun.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(50));
             outcome = manager.add(None, table(path, &json!({ "shared": true })));
         }

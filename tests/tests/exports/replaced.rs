@@ -158,12 +158,14 @@ fn a_client_that_writes_all_the_time_writes_to_no_disk_but_its_own() {
             std::thread::sleep(Duration::from_millis(5));
         }
         for round in 0..8 {
+            // Some writes are on their way.
             std::thread::sleep(Duration::from_millis(30));
             manager.remove(None, 1).expect("it is there");
             // So long the notice may take: what is sent before it comes goes to whoever has the number.
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(500));
             add(&mut manager, disk(folder.path(), &format!("other-{round}"), 0));
         }
+        // The last disk has the same time as the others.
         std::thread::sleep(Duration::from_millis(100));
         over.store(true, Ordering::Relaxed);
     });

@@ -199,6 +199,7 @@ fn io_waits_for_a_target_that_was_killed(way: &Way) {
             disk.write_all_at(&[2; 4096], 4096).expect("written in the end");
             disk.sync_all().expect("flushed");
         });
+        // It must be seen to wait.
         std::thread::sleep(Duration::from_millis(300));
         assert!(!waiting.is_finished(), "it cannot be written while the target is away");
         target = file_target(port, &image);
@@ -327,6 +328,7 @@ fn a_server_that_is_killed_leaves_nobody_waiting(way: &Way) {
     let disk = open(&file(&service, "ns1"));
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..8).map(|_| scope.spawn(|| read_until_it_fails(&disk))).collect();
+        // The readers are at work. If one is not yet, it finds the end sooner.
         std::thread::sleep(Duration::from_millis(200));
         service.kill();
         for reader in readers {

@@ -227,6 +227,7 @@ fn how_much_is_in_use_is_what_the_controller_says(way: &Way) {
     let start = Instant::now();
     for _ in 0..3 {
         assert_eq!(statvfs(&directory).expect("the whole").blocks(), pages);
+        // Longer than an answer is kept, so that each asks anew.
         std::thread::sleep(Duration::from_millis(700));
     }
     assert!(start.elapsed() < Duration::from_secs(10), "after {:?}", start.elapsed());

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use crate::load::{IMAGE_BYTES, PATIENT, attach};
 
 /// How much later than the policy says an answer may come on a busy machine.
-const SLACK: Duration = Duration::from_secs(3);
+const SLACK: Duration = Duration::from_secs(10);
 
 /// An attached controller whose target has just been killed.
 fn orphan(policy: ReconnectPolicy) -> (Controller, Service, TempDir) {
@@ -66,7 +66,7 @@ fn with_both_limits_writes_fail_at_the_first_and_the_controller_goes_at_the_seco
     let started = Instant::now();
     let (_, took) = failing_write(&controller);
     assert!(took < fast + SLACK && took < lost, "{took:?}");
-    while started.elapsed() < lost + SLACK / 2 {
+    while started.elapsed() < lost + Duration::from_millis(1500) {
         assert_eq!(failing_write(&controller).0, IoError::NoPath);
         std::thread::sleep(Duration::from_millis(100));
     }

@@ -27,8 +27,10 @@ fn goes_away(what: &str, caching: Caching, mut leave: impl FnMut(&mut Service)) 
     let load = Load::start(&controller, seed);
     for round in 0..ROUNDS {
         load.wait_for_more(round);
+        // At any moment of the load.
         std::thread::sleep(Duration::from_millis(50 + random.below(400)));
         leave(&mut target);
+        // Away for any time.
         std::thread::sleep(Duration::from_millis(random.below(100)));
         target = file_target_with(port, &image, caching);
     }

@@ -23,10 +23,14 @@ struct Query {
     legend: String,
 }
 
-/// Every query of every panel.
-fn queries() -> Vec<Query> {
+fn panels() -> Vec<Value> {
     let text = fs::read_to_string(configs("grafana-dashboard.json")).expect("the dashboard");
     let dashboard: Value = serde_json::from_str(&text).expect("JSON");
+    dashboard["panels"].as_array().expect("panels").clone()
+}
+
+/// Every query of every panel.
+fn queries() -> Vec<Query> {
     let of_panel = |panel: &Value| -> Vec<Query> {
         let text = |value: &Value| value.as_str().unwrap_or_else(|| panic!("{value} in {panel}")).to_owned();
         let query = |target: &Value| Query {
@@ -38,7 +42,15 @@ fn queries() -> Vec<Query> {
         };
         panel["targets"].as_array().expect("targets").iter().map(query).collect()
     };
-    dashboard["panels"].as_array().expect("panels").iter().flat_map(of_panel).collect()
+    panels().iter().flat_map(of_panel).collect()
+}
+
+/// The colour that a panel gives a number, as Grafana chooses it: that of the last step that the number reaches.
+fn colour(panel: &Value, number: f64) -> String {
+    let steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"].as_array();
+    let steps = steps.unwrap_or_else(|| panic!("no thresholds: {panel}")).iter();
+    let reached = steps.filter(|step| step["value"].as_f64().is_none_or(|value| value <= number));
+    reached.last().expect("a first step")["color"].as_str().expect("a colour").to_owned()
 }
 
 /// Works on both disks, one command at a time, until told to stop.
@@ -166,4 +178,28 @@ fn every_panel_of_the_dashboard_has_data_in_its_unit_and_labels_for_its_legend()
     }
     panels.check_states();
     panels.check_rates_and_times();
+}
+
+/// Numbers that say how things are. With none of it, all is green; one is enough for another colour.
+#[test]
+fn a_number_that_is_bad_is_not_green() {
+    let is_of = |panel: &Value, unit: &str| {
+        panel["type"] == "stat" && panel["fieldConfig"]["defaults"]["unit"] == unit
+    };
+    let counts = panels().into_iter().filter(|panel| is_of(panel, "none"));
+    // Controllers are neither good nor bad.
+    let (neutral, judged): (Vec<_>, Vec<_>) =
+        counts.partition(|panel| panel["fieldConfig"]["defaults"]["color"]["mode"] == "fixed");
+    assert_eq!(neutral.iter().map(|panel| &panel["title"]).collect::<Vec<_>>(), ["Controllers"]);
+    assert!(judged.len() >= 4, "{judged:?}");
+    for panel in &judged {
+        assert_eq!(panel["fieldConfig"]["defaults"]["color"]["mode"], "thresholds", "{panel}");
+        assert_eq!(colour(panel, 0.0), "green", "{panel}");
+        assert_ne!(colour(panel, 1.0), "green", "{panel}");
+        // A target that is gone has no number, which is not a good one.
+        assert!(!panel["targets"].to_string().contains("vector(0)"), "{panel}");
+    }
+    let up = panels().into_iter().find(|panel| is_of(panel, "s")).expect("for how long it is up");
+    assert_ne!(colour(&up, 10.0), "green", "it has restarted");
+    assert_eq!(colour(&up, 3600.0), "green");
 }

@@ -103,7 +103,7 @@ fn what_could_not_be_written_back_is_told_at_the_end() {
     // Nobody asks whether it is on the disk.
     fs::write(machine.path("a/file"), vec![0x5a; 20 << 20]).expect("written");
     let said = machine.run(&["umount", &directory, "--json"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.code, Some(3), "{said:?}");
     let document: Value = serde_json::from_str(&said.stdout).expect("JSON");
     assert!(document["failed_commands"].as_u64() > Some(0), "{said:?}");
     assert!(said.stderr.contains("failed since it was mounted, and what was written may not be"), "{said:?}");
@@ -126,7 +126,7 @@ fn a_disk_that_the_target_has_removed_is_shown_and_what_is_lost_is_told() {
     assert!(machine.ok(&["list"]).contains("disk removed"), "people are told, too");
     assert!(machine.ok(&["reset", &directory]).contains("is connected again"), "the target is there");
     let said = machine.run(&["umount", &directory, "--json"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_eq!(said.code, Some(3), "{said:?}");
     let document: Value = serde_json::from_str(&said.stdout).expect("JSON");
     assert!(document["failed_commands"].as_u64() > Some(0), "{said:?}");
     assert!(said.stderr.contains("failed since it was mounted, and what was written may not be"), "{said:?}");
@@ -336,7 +336,9 @@ fn what_was_given_up_says_what_to_do_and_can_be_mounted_again() {
     let table = machine.ok(&["list"]);
     assert!(table.contains("given up") && table.contains(&format!(": {remedy}")), "{table}");
     machine.fails(&["reset", &directory], &format!("was given up: {remedy}"));
-    machine.ok(&["umount", &directory]);
+    let said = machine.run(&["umount", &directory]);
+    assert!(said.code == Some(3) && said.stdout.contains("is unmounted"), "{said:?}");
+    assert!(said.stderr.contains("failed since it was mounted"), "{said:?}");
     machine.assert_clean();
     machine.ok(&["mount", &url, &directory]);
     assert_eq!(fs::read_to_string(machine.path("a/file")).expect("a file"), "before");
@@ -423,6 +425,7 @@ fn a_terminal_that_closes_ends_nothing() {
     }
     assert_eq!(fs::read_link(format!("/proc/{keeper}/cwd")).expect("a directory"), Path::new("/"));
     kill(Pid::from_raw(keeper as i32), Signal::SIGHUP).expect("it lives");
+    // It must be seen to do nothing.
     std::thread::sleep(Duration::from_millis(200));
     fs::write(machine.path("a/file"), "written").expect("it serves");
     machine.ok(&["umount", &machine.text("a")]);

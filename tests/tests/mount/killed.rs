@@ -176,6 +176,7 @@ fn a_mount_that_is_killed_anywhere_is_cleaned_up() {
     let (url, directory) = (url(&target, 1), machine.text("a"));
     for (round, delay) in [5, 20, 40, 60, 80, 110, 150, 250].into_iter().enumerate() {
         let mut mount = start(&machine, &["mount", &url, &directory, "--mkfs", "ext4", "--force"]);
+        // At any moment of the mount.
         std::thread::sleep(Duration::from_millis(delay));
         // In turns the one that waits, and the one that mounts.
         let keeper = machine.list().first().and_then(|entry| entry["pid"].as_i64());

@@ -194,6 +194,7 @@ impl Drop for Machine {
             if mounts.is_empty() && self.loops().is_empty() {
                 return;
             }
+            // Who still uses one may be about to end.
             std::thread::sleep(Duration::from_millis(100));
         }
     }

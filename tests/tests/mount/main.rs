@@ -1,11 +1,13 @@
 //! `ringfab mount`, `umount` and `list`: real file systems over FUSE and loop devices.
 
 mod ends;
+mod helper;
 mod killed;
 mod machine;
 mod names;
 mod refused;
 mod secured;
+mod standing;
 mod tour;
 mod volumes;
 
@@ -154,6 +156,7 @@ fn io_goes_on_when_the_target_comes_back() {
         let entry = machine.only();
         assert!(entry["since_s"].as_u64().is_some(), "{entry}");
         assert!(machine.ok(&["list"]).contains("reconnecting for "), "people are told, too");
+        // It must be seen to wait.
         std::thread::sleep(Duration::from_millis(300));
         assert!(!writer.is_finished(), "it waits for the disk");
         target = file_target(port, &image);

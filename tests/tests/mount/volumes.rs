@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use ringfab_tests::{NQN, mountinfo, not_run, program, wait_until};
+use ringfab_tests::{NQN, mountinfo, program};
 
 use super::machine::{Machine, Said};
 use super::{mounted, target, url};
 
 /// Two volumes, whose file systems are there.
-fn volumes(machine: &Machine, target: &ringfab_tests::TestTarget) {
+pub(crate) fn volumes(machine: &Machine, target: &ringfab_tests::TestTarget) {
     for (nsid, directory) in [(1, "a"), (2, "b")] {
         machine.ok(&["mount", &url(target, nsid), &machine.text(directory), "--mkfs", "ext4"]);
         fs::write(machine.path(directory).join("name"), directory).expect("written");
@@ -98,12 +98,14 @@ fn a_mistake_in_the_file_is_told_with_its_line() {
     machine.assert_clean();
 }
 
-/// A copy of the program under the name that mount(8) looks for.
-fn helper(machine: &Machine) -> String {
+/// The program under the names that mount(8) and umount(8) look for. The path of the first one.
+pub(crate) fn helper(machine: &Machine) -> String {
     fs::create_dir(machine.path("sbin")).expect("a folder");
-    let helper = machine.path("sbin/mount.ringfab");
-    std::os::unix::fs::symlink(program("ringfab"), &helper).expect("a link");
-    helper.display().to_string()
+    for name in ["mount.ringfab", "umount.ringfab"] {
+        let link = machine.path("sbin").join(name);
+        std::os::unix::fs::symlink(program("ringfab"), link).expect("a link");
+    }
+    machine.text("sbin/mount.ringfab")
 }
 
 #[test]
@@ -162,39 +164,72 @@ fn the_helper_does_as_mount_wants_it() {
     machine.assert_clean();
 }
 
-/// mount(8) itself, in a namespace of mounts where its helper is installed.
 #[test]
-fn a_line_of_fstab_works() {
-    let Some(machine) = Machine::new("fstab") else { return };
+fn a_line_of_fstab_without_the_network_is_told() {
+    let Some(machine) = Machine::new("a line of fstab without _netdev") else { return };
+    let target = target();
+    mounted(&machine, &target, &[]);
+    machine.ok(&["umount", &machine.text("a")]);
+    let helper = helper(&machine);
+    let (url, a, b) = (url(&target, 1), machine.text("a"), machine.text("b"));
+    let fstab = machine.text("fstab");
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = machine.command(program.as_ref(), arguments);
+        Said::of(&command.env("LIBMOUNT_FSTAB", &fstab).output().expect("it runs"))
+    };
+    let ringfab = program("ringfab").display().to_string();
+    let words = format!("{fstab}:2: {a} has no _netdev among its options");
+    fs::write(&fstab, format!("/dev/x / ext4 rw 0 1\n{url} {a} ringfab noatime,nofail 0 0\n"))
+        .expect("written");
+    // Without volumes.toml, too.
+    let said = run(&ringfab, &["volume", "check"]);
+    assert!(said.code == Some(1) && said.stdout.contains(&words), "{said:?}");
+    let said = run(&helper, &[&url, &a, "-o", "rw,noatime"]);
+    assert!(said.code == Some(0) && said.stderr.contains(&words), "{said:?}");
+    machine.ok(&["umount", &a]);
+    for (line, words) in [
+        (format!("{url} {a} ringfab _netdev 0 0"), "1: ok"),
+        (format!("{url} {a} ringfab _netdev,keep_alive=soon 0 0"), "`soon` is not a time"),
+        (format!("nothing {a} ringfab _netdev 0 0"), "`nothing` is not an address"),
+        (format!("{url} {b}/none ringfab _netdev 0 0"), "is not a directory"),
+        (format!("{url} / ringfab _netdev 0 0"), "/ cannot be where a file system is mounted"),
+    ] {
+        fs::write(&fstab, format!("{line}\n")).expect("written");
+        let said = run(&ringfab, &["volume", "check"]);
+        let is_fine = words.ends_with("ok");
+        let expected = if is_fine { format!("{fstab}:1: {url} on {a}: ok") } else { words.to_owned() };
+        assert!(
+            said.code == Some(i32::from(!is_fine)) && said.stdout.contains(&expected),
+            "{line}: {said:?}"
+        );
+        let said = run(&helper, &[&url, &a, "-f"]);
+        assert!(said.code == Some(0) && said.stderr.is_empty(), "{said:?}");
+    }
+    machine.assert_clean();
+}
+
+#[test]
+fn what_a_list_of_options_has_is_trimmed_or_named() {
+    let Some(machine) = Machine::new("a list of options") else { return };
     let target = target();
     volumes(&machine, &target);
-    let helper = helper(&machine);
-    let sbin = machine.text("sbin");
-    let overlay = |rest: &str| {
-        let script = format!(
-            "set -eu; mount -t tmpfs none /mnt; mkdir /mnt/upper /mnt/work; \
-             mount -t overlay -o lowerdir={sbin}:/usr/sbin overlay /usr/sbin; umount /mnt; {rest}"
-        );
-        let mut command = machine.command("unshare".as_ref(), &["--mount", "sh", "-c", &script]);
-        Said::of(&command.output().expect("unshare runs"))
+    let text = fs::read_to_string(machine.path("volumes.toml")).expect("volumes");
+    let write = |options: &str| {
+        let text = text.replace("options = [\"noatime\"]", &format!("options = \"{options}\""));
+        fs::write(machine.path("volumes.toml"), text).expect("written");
     };
-    let tried = overlay("test -e /sbin/mount.ringfab");
-    if tried.code != Some(0) {
-        return not_run(&format!("a line of fstab: no overlay over /usr/sbin here: {}", tried.stderr));
-    }
-    let url = url(&target, 1);
-    let fstab = format!(
-        "{url} {} ringfab noatime,_netdev,x-systemd.mount-timeout=1min 0 0\nmore {} ringfab nofail 0 0\n",
-        machine.text("a"),
-        machine.text("b")
-    );
-    fs::write(machine.path("fstab"), fstab).expect("written");
-    let said = overlay(&format!(
-        "cd {}; mount -T fstab -a; cat a/name b/name; mount -T fstab -a; mount -T fstab -o remount,ro {0}/a; \
-         ! touch a/name 2>/dev/null; umount a b; mount -T fstab a; cat a/name; \
-         umount a; until [ -z \"$(ls run | grep json)\" ]; do sleep 0.1; done",
-        machine.text("")
-    ));
-    assert_eq!((said.code, said.stdout.as_str()), (Some(0), "aba"), "{said:?} {helper}");
-    wait_until("nothing is left", || machine.is_clean());
+    write("noatime, ro");
+    machine.ok(&["volume", "check"]);
+    machine.ok(&["mount", "data"]);
+    assert_eq!(machine.list()[0]["read_only"], true);
+    machine.ok(&["umount", "data"]);
+    machine.ok(&["mount", &url(&target, 1), &machine.text("a"), "-o", "noatime, ro"]);
+    machine.ok(&["umount", &machine.text("a")]);
+    write("noatime ro");
+    let words = "`noatime ro` is not a mount option";
+    assert!(machine.run(&["volume", "check"]).stdout.contains(words));
+    machine.fails(&["mount", "data"], words);
+    let said = machine.run(&["mount", &url(&target, 1), "/"]);
+    assert!(said.code == Some(2) && said.stderr.contains("/ cannot be where"), "{said:?}");
+    machine.assert_clean();
 }

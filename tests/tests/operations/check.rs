@@ -2,10 +2,13 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use ringfab_tests::program;
+use ringfab_tests::{not_run, program};
+
+const DHCHAP_KEY: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";
 
 fn check(file: &Path, more: &[&str]) -> Output {
     let mut command = Command::new(program("ringfab-target"));
@@ -53,9 +56,59 @@ fn what_the_machine_lacks_is_a_warning_and_no_mistake() {
         resolved.contains("memory = \"1000000000\"") || resolved.contains("memory = 1000000000"),
         "{resolved}"
     );
-    // For the service manager, mistakes only.
+    // For scripts, without the configuration.
     let quiet = check(&file, &["--quiet"]);
-    assert!(quiet.status.success() && quiet.stderr.is_empty() && quiet.stdout.is_empty());
+    assert!(quiet.status.success() && quiet.stdout.is_empty());
+    assert_eq!(String::from_utf8(quiet.stderr).expect("text"), said);
+}
+
+/// Who checks is root, and may read everything. Who serves is another user.
+#[test]
+fn what_the_service_may_not_read_is_said_to_root() {
+    if !nix::unistd::geteuid().is_root() {
+        return not_run("check as the user of the service: not root");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let [disk, key, state, file] =
+        ["disk", "key", "state", "target.toml"].map(|name| folder.path().join(name));
+    let text = format!(
+        "[target]\nstate_dir = {state:?}\n[control]\nenabled = false\n\
+         [[listener]]\naddress = \"127.0.0.1\"\nport = 0\ntransport = \"tcp\"\n\
+         [[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\nallow_any_host = true\n\
+         [[subsystem.namespace]]\npath = {disk:?}\n"
+    );
+    fs::write(&file, &text).expect("a configuration");
+    fs::write(&disk, [0; 4096]).expect("a disk");
+    fs::create_dir(&state).expect("a folder");
+    for (path, mode) in [(folder.path(), 0o755), (&disk, 0o600), (&file, 0o644)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("changed");
+    }
+    let said = |arguments: &[&str]| String::from_utf8(check(&file, arguments).stderr).expect("text");
+    assert_eq!(said(&["--quiet"]), "", "root has the state, and so is who serves");
+    chown(&state, Some(65534), Some(65534)).expect("of another user");
+    let as_service = said(&[]);
+    assert!(
+        as_service.contains("looking as nobody, who runs the service; --as root looks as root"),
+        "{as_service}"
+    );
+    let remedy =
+        format!("it is of root:root with mode 0600, and nobody runs this: chown nobody {}", disk.display());
+    assert!(as_service.contains("Permission denied") && as_service.contains(&remedy), "{as_service}");
+    assert_eq!(said(&["--quiet", "--as", "root"]), "");
+    assert!(said(&["--quiet", "--as", "nobody"]).contains(&remedy));
+    assert!(said(&["--quiet", "--as", "65534:0"]).contains(&remedy), "its group may not read it either");
+    fs::set_permissions(&disk, fs::Permissions::from_mode(0o660)).expect("changed");
+    assert_eq!(said(&["--quiet", "--as", "65534:0"]), "", "its group may");
+    // A key is a part of the configuration: without it nothing is served.
+    fs::write(&key, DHCHAP_KEY).expect("a key");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("changed");
+    let host =
+        format!("[[host]]\nnqn = \"nqn.2026-11.org.ringfab:h\"\ndhchap_key = \"file:{}\"\n", key.display());
+    fs::write(&file, text + &host).expect("a configuration");
+    let output = check(&file, &["--quiet"]);
+    let said = String::from_utf8(output.stderr).expect("text");
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("cannot read") && said.contains("chown"), "{said}");
 }
 
 /// What can never start ends once, and not again and again: the service manager does not repeat what ends with 2.

@@ -139,6 +139,19 @@ fn something_else_that_listens_is_no_target() {
 }
 
 #[test]
+fn a_target_that_hangs_up_before_its_first_word_may_be_starting_or_stopping() {
+    for (transport, step) in [("tcp", "ICReq"), ("rdma", "MPA")] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("its address");
+        std::thread::spawn(move || listener.incoming().flatten().for_each(drop));
+        let url = format!("nvme+{transport}://{address}/{NQN}");
+        let said =
+            [step, "the connection ended before the target answered", "do: the target may be starting"];
+        ends_at(&url, FRIEND, "who listens", &said);
+    }
+}
+
+#[test]
 fn a_listener_that_refuses_the_first_words_of_its_transport_is_told_from_none() {
     // MPA reply with the bit R, without private data.
     let rejects = says_to_all(20, b"MPA ID Rep Frame\x60\x01\0\0");

@@ -27,8 +27,8 @@ fn listener(port: u16) -> String {
     format!("[[listener]]\naddress = \"127.0.0.1\"\nport = {port}\ntransport = \"tcp\"\n")
 }
 
-/// What a look found wrong, by its step, and what to do about it.
-struct Examined(Vec<(String, String, String)>);
+/// What a look found wrong, by its step, and what to do about it; and all that it said.
+struct Examined(Vec<(String, String, String)>, String);
 
 impl Examined {
     /// Examines a folder's configuration, started by other commands.
@@ -47,7 +47,7 @@ impl Examined {
         });
         let wrong: Vec<_> = wrong.collect();
         assert_eq!(output.status.success(), wrong.is_empty(), "{wrong:?}");
-        Self(wrong)
+        Self(wrong, String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// This step found this, and says what to do.
@@ -86,10 +86,13 @@ fn limits_that_are_too_low_are_named_with_what_is_needed() {
         return not_run("the doctor with little locked memory: setpriv is not installed");
     }
     let examined = Examined::by(&limited, folder.path());
-    examined.has("locked memory", "64KiB allowed to this user", "LimitMEMLOCK=");
     examined.has("addresses", "64MiB allowed to this user", "LimitAS=");
     examined.has("open files", "100 allowed to this user", "LimitNOFILE=");
-    assert_eq!(examined.0.len(), 4, "{:#?}", examined.0);
+    // Without locked memory all works.
+    assert!(examined.1.contains("64KiB allowed to this user: file I/O is somewhat slower"), "{}", examined.1);
+    // What other programs of this user lock counts as well: there may be too little left for a ring.
+    let others = examined.0.iter().filter(|(step, ..)| step != "io_uring");
+    assert_eq!(others.count(), 3, "{:#?}", examined.0);
 }
 
 /// Those of a service are not those of the shell in which somebody asks.
@@ -121,7 +124,8 @@ fn what_another_user_may_not_read_and_write_is_named() {
     Examined::by(&["env"], folder.path()).is_well();
     let examined = Examined::by(&OTHER_USER, folder.path());
     examined.has("state", "cannot be written by this user", "let the user of the service write");
-    examined.has("machine", "cannot be read and written by this user", "give the user of the service");
+    let remedy = format!("chown nobody {}", disk.path().display());
+    examined.has("machine", "cannot be read and written by this user", &remedy);
     // The socket of a target that this user may not ask.
     let config = folder.path().join("target.toml").display().to_string();
     let mut command = Command::new(program("ringfab-target"));

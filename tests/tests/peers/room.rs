@@ -23,7 +23,7 @@ fn a_target_with_few_descriptors_lets_the_host_in_that_may_connect() {
         let _going = Going::start(elsewhere(Over::Tcp, act, count), process.address(Over::Tcp));
         let times = attaches(&process, Over::Tcp, PATIENCE);
         let median = times[times.len() / 2];
-        assert!(median.is_some_and(|median| median < Duration::from_secs(1)), "{act:?}: {times:?}");
+        assert!(median.is_some_and(|median| median < Duration::from_secs(5)), "{act:?}: {times:?}");
     }
 }
 

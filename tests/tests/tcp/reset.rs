@@ -45,6 +45,7 @@ fn a_reset_does_not_wait_for_data_that_the_host_does_not_send() {
     let target = TestTarget::with_listener(TCP, NAMESPACE);
     let (mut admin, controller) = RawTcp::attach(target.address(), Digests::default());
     let mut queues = queues(&target, controller);
+    // What has arrived by then is in the way. If it is less, there is less to wait for.
     std::thread::sleep(Duration::from_millis(200));
     let disable = SubmissionEntry::property_set(7, 0x14, PropertySize::Four, 0x0046_0000);
     assert!(admin.command(disable).status().is_success());
@@ -57,6 +58,7 @@ fn a_host_that_closes_its_admin_connection_only_comes_back_without_waiting_for_i
     let target = TestTarget::with_listener(TCP, NAMESPACE);
     let (admin, controller) = RawTcp::attach(target.address(), Digests::default());
     let mut queues = queues(&target, controller);
+    // The same.
     std::thread::sleep(Duration::from_millis(200));
     drop(admin);
     let begun = Instant::now();

@@ -21,6 +21,7 @@ fn a_peer_that_says_a_byte_a_second_is_given_up() {
         if host.stream.write_all(&[byte]).is_err() || begun.elapsed() > Duration::from_secs(8) {
             break;
         }
+        // It is slow.
         std::thread::sleep(Duration::from_secs(1));
     }
     assert!(host.ends() && begun.elapsed() < Duration::from_secs(12), "the handshake has a limit");
@@ -50,6 +51,7 @@ fn a_peer_that_gives_its_data_a_byte_a_second_is_given_up() {
         if io.stream.write_all(&[byte]).is_err() || begun.elapsed() > Duration::from_secs(14) {
             break;
         }
+        // It is slow.
         std::thread::sleep(Duration::from_secs(1));
     }
     assert!(io.ends() && begun.elapsed() < Duration::from_secs(16), "{:?}", begun.elapsed());
@@ -82,11 +84,13 @@ fn stops_in_the_middle(entry: impl Fn(u16) -> SubmissionEntry) {
         io.say(&capsule(none, entry(cid).with_sgl(SglDescriptor::transport(1 << 20)), &[]));
     }
     let other = target.attach();
+    // What has arrived by then is in the way. If it is less, the others wait for less.
     std::thread::sleep(Duration::from_millis(500));
     let begun = Instant::now();
     other.write_at(1, 0, &vec![1; 1 << 20], false).expect("the others go on");
     assert!(begun.elapsed() < Duration::from_secs(13), "{:?}", begun.elapsed());
     other.detach().expect("detached");
+    // So long it may be silent.
     std::thread::sleep(Duration::from_secs(12).saturating_sub(begun.elapsed()));
     assert!(io.ends(), "it was given up");
 }

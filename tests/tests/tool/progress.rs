@@ -4,11 +4,10 @@ use std::fs::File;
 use std::io::Write as _;
 use std::net::TcpListener;
 use std::process::Stdio;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use ringfab_tests::{NQN, file_target, free_port};
+use ringfab_tests::{NQN, file_target, free_port, wait_until};
 use serde_json::Value;
 
 use super::screen::Screen;
@@ -64,7 +63,7 @@ fn waiting_for_a_connection_is_told_on_a_terminal() {
 
 #[test]
 fn a_measurement_that_is_interrupted_keeps_its_result() {
-    let (_target, url) = target();
+    let (target, url) = target();
     let load = ["bench", &url, "--nsid", "1", "--runtime", "600s", "--warmup", "0s", "--iodepth", "4"];
     let screen = Screen::start(100, &mut ringfab(&load));
     screen.wait_for(" 1 s ");
@@ -78,8 +77,12 @@ fn a_measurement_that_is_interrupted_keeps_its_result() {
     // The same for programs.
     let mut command = ringfab(&load);
     command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
+    let reads = || {
+        let status = target.manager().status().expect("a status");
+        status.controllers.iter().map(|one| one.total.commands.read).sum::<u64>()
+    };
     let child = command.spawn().expect("it runs");
-    std::thread::sleep(Duration::from_millis(2500));
+    wait_until("it measures", || reads() > 100);
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("a process");
     let ended = child.wait_with_output().expect("it ends");
     assert_eq!(ended.status.code(), Some(130));

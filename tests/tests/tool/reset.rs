@@ -189,6 +189,7 @@ fn nothing_is_lost_when_a_controller_in_use_is_reset() {
         fio.current_dir(machine.0.path()).stdout(std::process::Stdio::piped()).spawn().expect("it runs");
     for _ in 0..15 {
         assert!(machine.run(&["reset", "--all"]).status.success());
+        // Resets all along the load.
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
     let done = fio.wait_with_output().expect("it ends");

@@ -83,6 +83,7 @@ fn ctrl_c_of_a_mount_in_use_says_who_uses_it_and_serves_on_until_it_is_free() {
     says(&service, "another ctrl-C detaches it");
     let holder = format!("process {} (", std::process::id());
     assert!(service.log().contains(&holder), "{}", service.log());
+    // It must be seen to stay.
     std::thread::sleep(Duration::from_millis(300));
     disk.read_at(&mut [0; 512], 0).expect("it is served");
     assert!(is_mounted(folder.path()));
@@ -105,7 +106,7 @@ fn a_second_ctrl_c_leaves_no_mount_behind_whoever_uses_it() {
     service.signal("INT");
     let start = Instant::now();
     assert_eq!(service.wait(PATIENCE).code(), Some(1), "{}", service.log());
-    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     assert!(!is_mounted(folder.path()));
     assert!(disk.read_at(&mut [0; 512], 0).is_err());
 }

@@ -110,6 +110,7 @@ fn a_transition_is_waited_for_and_is_over_when_the_controller_says_so() {
         let controller = attach(&target, |options| options.reconnect.retries = 0);
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| controller.read_at(1, 0, &mut [0; 4096]));
+            // It must be seen to wait.
             std::thread::sleep(Duration::from_secs(3));
             assert!(!reader.is_finished(), "{status}");
             target.script(|script| script.always = None);
@@ -145,6 +146,7 @@ fn a_wait_for_another_try_ends_when_it_is_cancelled_and_when_the_controller_is_l
     let controller = Controller::connect(options(&target), engine).expect("attached");
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| controller.read_at(1, 0, &mut [0; 4096]));
+        // It waits for the namespace by then. If it does not yet, it ends in the same way.
         std::thread::sleep(Duration::from_millis(300));
         cancel.cancel();
         assert_eq!(reader.join().expect("no panic"), Err(IoError::Cancelled));
@@ -152,7 +154,7 @@ fn a_wait_for_another_try_ends_when_it_is_cancelled_and_when_the_controller_is_l
     let start = Instant::now();
     // What cannot be left in order is left all the same.
     let _trouble = controller.detach();
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -177,5 +179,5 @@ fn a_controller_that_fails_while_it_shuts_down_is_not_waited_for() {
     let start = Instant::now();
     let error = controller.detach().expect_err("it says that it has failed");
     assert!(matches!(error.cause, Cause::ControllerFatal), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
 }

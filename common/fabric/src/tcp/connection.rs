@@ -185,6 +185,9 @@ fn last_event(connection: ConnectionId, end: End) -> TcpEvent {
             ConnectError::TimedOut { step, seconds: limit.as_secs() }
         }
         End::Unsecured(what) => ConnectError::Tls(what),
+        End::Unopened(reason @ (DisconnectReason::PeerClosed | DisconnectReason::Broken(_))) => {
+            ConnectError::InitializeEnded(reason.into_detail())
+        }
         End::Unopened(reason) => ConnectError::Initialize(reason.into_detail()),
     };
     TcpEvent::ConnectFailed { connection, error }

@@ -68,6 +68,8 @@ pub enum TcpEvent {
         cqe: CompletionEntry,
         /// Whether the data digests were right.
         intact: bool,
+        /// Bytes of data that the controller has sent.
+        received: u32,
     },
     /// The connection could not be made.
     ConnectFailed {
@@ -95,6 +97,9 @@ pub enum ConnectError {
     /// with one that cannot be agreed with.
     #[error("ICReq: {0}")]
     Initialize(String),
+    /// The peer closed or broke the connection before any response.
+    #[error("ICReq: the connection ended before the response: {0}")]
+    InitializeEnded(String),
     /// The connection could not be protected.
     #[error("TLS handshake: {0}")]
     Tls(String),

@@ -75,9 +75,10 @@ impl Connection {
                     shared.copies.make(staging);
                     self.on_transfer(shared, tag, intact);
                 }
-                proto::Event::Response { cqe, intact } => {
+                proto::Event::Response { cqe, intact, received } => {
                     shared.counters.received_copied_bytes += CompletionEntry::SIZE as u64;
-                    shared.events.push_with(|| TcpEvent::Response { connection: self.id, cqe, intact });
+                    let connection = self.id;
+                    shared.events.push_with(|| TcpEvent::Response { connection, cqe, intact, received });
                 }
             }
         }

@@ -22,8 +22,10 @@ pub enum SubmitData {
     Capsule(Slice),
     /// The controller asks for them.
     ToController(Slice),
-    /// The controller sends them here.
+    /// The controller sends them here, all of them.
     ToHost(Slice),
+    /// The controller sends as many of them as it has.
+    AllocatedToHost(Slice),
 }
 
 impl TxSink<SharedBuffer> for Gather<'_> {
@@ -62,6 +64,7 @@ impl Connection {
             SubmitData::Capsule(slice) => CommandData::Capsule(source(slice)),
             SubmitData::ToController(slice) => CommandData::ToController(source(slice)),
             SubmitData::ToHost(slice) => CommandData::ToHost(source(slice)),
+            SubmitData::AllocatedToHost(slice) => CommandData::AllocatedToHost(source(slice)),
         };
         self.engine.submit(sqe, data, gather).map_err(|_| Ended)
     }

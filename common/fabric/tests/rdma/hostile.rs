@@ -171,7 +171,7 @@ fn a_terminate_to_a_peer_that_never_closes_is_bounded() {
     stream.write_all(&[0; 64]).expect("written");
     let begun = std::time::Instant::now();
     pair.disconnected(End::Target, there);
-    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     drop(stream);
 }
 

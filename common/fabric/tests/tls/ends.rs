@@ -1,7 +1,5 @@
 //! Both ends are ours.
 
-use std::time::Duration;
-
 use ringfab_fabric::tcp::{Digests, ListenerTls, ProtectedBy, SubmitData, TcpConfig};
 
 use crate::support::{
@@ -210,5 +208,4 @@ fn a_connection_that_rests_gives_its_staging_memory_back_and_goes_on() {
         pair.step();
     }
     assert!(pair.read(connection, 2, DATA_BYTES_MAX) == pattern(DATA_BYTES_MAX, 2));
-    std::thread::sleep(Duration::from_millis(1));
 }

@@ -226,6 +226,12 @@ pub fn say(text: &str) {
     }
 }
 
+/// The standard error has become a stream of the journal, which takes a priority at the beginning of each line. What
+/// was logged before is to be written first: [`flush`].
+pub fn goes_to_journal() {
+    style::has_stream();
+}
+
 fn started(style: Style) -> Option<(Sink, Style)> {
     Some((Sink::start(style).ok()?, style))
 }

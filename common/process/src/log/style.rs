@@ -3,6 +3,7 @@
 use std::env;
 use std::fmt::Write as _;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::stat::fstat;
 use tracing::{Event, Level};
@@ -28,6 +29,14 @@ pub(super) enum Written {
     Json,
 }
 
+/// Whether the standard error has become a stream of the journal since the log was started.
+static HAS_STREAM: AtomicBool = AtomicBool::new(false);
+
+/// From now on, lines of text begin with their priority.
+pub(super) fn has_stream() {
+    HAS_STREAM.store(true, Ordering::Release);
+}
+
 /// What stands around the text of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Style {
@@ -50,6 +59,18 @@ impl Style {
         Self { written, parts }
     }
 
+    /// How events are written at this moment.
+    fn written_now(self, has_stream: bool) -> Written {
+        match self.written {
+            Written::Text { .. } if has_stream => Written::JournalLine,
+            written => written,
+        }
+    }
+
+    fn now(self) -> Written {
+        self.written_now(HAS_STREAM.load(Ordering::Acquire))
+    }
+
     /// The line of an event.
     pub(super) fn event(self, event: &Event<'_>) -> String {
         match self.written {
@@ -65,7 +86,7 @@ impl Style {
     /// A line with everything around its text.
     pub(super) fn line(self, level: Level, target: &str, text: &str) -> String {
         let mut line = String::with_capacity(text.len() + target.len() + 48);
-        match self.written {
+        match self.now() {
             Written::JournalRecord => return record::journal_line(level, target, text, journal::program()),
             Written::Json => return record::json_line(&time(), level, target, text),
             Written::JournalLine => line.push_str(&prefix(level)),
@@ -89,7 +110,7 @@ impl Style {
         // What others chose is escaped in it. The colours are ours.
         let text = &terminal::visible_text(Stream::Err, text);
         let lines = || text.lines();
-        match self.written {
+        match self.now() {
             Written::Text { .. } => vec![lines().map(|line| format!("{line}\n")).collect()],
             Written::JournalLine => vec![lines().map(|line| format!("{}{line}\n", prefix(level))).collect()],
             Written::JournalRecord => {
@@ -153,6 +174,18 @@ mod tests {
         let style = Style { written: Written::JournalLine, ..FILE };
         assert_eq!(style.line(Level::WARN, "part", "text"), "<4>part: text\n");
         assert_eq!(style.plain(Level::ERROR, "one\ntwo"), ["<3>one\n<3>two\n"]);
+    }
+
+    #[test]
+    fn a_stream_of_the_journal_that_comes_later_gets_priorities() {
+        let coloured = Style { written: Written::Text { colour: true }, ..FILE };
+        for style in [FILE, coloured] {
+            assert_eq!(style.written_now(true), Written::JournalLine);
+            assert_eq!(style.written_now(false), style.written);
+        }
+        for written in [Written::JournalLine, Written::JournalRecord, Written::Json] {
+            assert_eq!(Style { written, ..FILE }.written_now(true), written);
+        }
     }
 
     #[test]

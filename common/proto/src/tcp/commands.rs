@@ -15,8 +15,12 @@ pub enum CommandData<H> {
     Capsule(Source<H>),
     /// The controller asks for them.
     ToController(Source<H>),
-    /// The controller sends them into this memory; they come for [`Place::Command`](super::Place::Command).
+    /// The controller sends them into this memory, all of them; they come for
+    /// [`Place::Command`](super::Place::Command).
     ToHost(Source<H>),
+    /// The same for a command whose length is an allocation length: the controller may send less than there is room
+    /// for, and [`Event::Response`](super::Event::Response) says how much it was.
+    AllocatedToHost(Source<H>),
 }
 
 /// Why a command was not taken.
@@ -43,9 +47,22 @@ enum Transfer<H> {
     ToHost {
         sink: Source<H>,
         received: u32,
+        /// The fewest bytes of a command that succeeds.
+        least: u32,
         /// LAST_PDU has come.
         ended: bool,
     },
+}
+
+/// What ends with the answer to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answered {
+    /// Whether the digests of its data were right.
+    pub(super) intact: bool,
+    /// Bytes of data that have come.
+    pub(super) received: u32,
+    /// Whether data of it may wait to be sent.
+    pub(super) unsent: bool,
 }
 
 #[derive(Debug)]
@@ -53,6 +70,12 @@ struct Outstanding<H> {
     cid: u16,
     transfer: Transfer<H>,
     intact: bool,
+}
+
+impl<H: Clone> Transfer<H> {
+    fn to_host(sink: &Source<H>, least: u32) -> Self {
+        Self::ToHost { sink: sink.clone(), received: 0, least, ended: false }
+    }
 }
 
 /// The commands of a connection, by the low bits of their identifiers.
@@ -80,7 +103,8 @@ impl<H: Clone> Commands<H> {
             CommandData::ToController(source) => {
                 Transfer::ToController { source: source.clone(), requested: 0, r2ts: 0 }
             }
-            CommandData::ToHost(sink) => Transfer::ToHost { sink: sink.clone(), received: 0, ended: false },
+            CommandData::ToHost(sink) => Transfer::to_host(sink, sink.length),
+            CommandData::AllocatedToHost(sink) => Transfer::to_host(sink, 0),
         };
         *slot = Some(Outstanding { cid, transfer, intact: true });
         Ok(())
@@ -129,7 +153,7 @@ impl<H: Clone> Commands<H> {
         let cid = header.cccid.get();
         let unknown = Violation::field(field::CCCID, "data for a command that is not outstanding");
         let outstanding = self.find(cid).ok_or(unknown)?;
-        let Transfer::ToHost { sink, received, ended } = &mut outstanding.transfer else {
+        let Transfer::ToHost { sink, received, ended, .. } = &mut outstanding.transfer else {
             return Err(Violation::sequence("data for a command that expects none"));
         };
         if *ended {
@@ -172,17 +196,20 @@ impl<H: Clone> Commands<H> {
         }
     }
 
-    /// A command is answered. Returns whether its data were intact, and whether data of it may wait to be sent.
-    pub(super) fn answer(&mut self, cid: u16, success: bool) -> Result<(bool, bool), Violation> {
+    /// A command is answered.
+    pub(super) fn answer(&mut self, cid: u16, success: bool) -> Result<Answered, Violation> {
         let unknown = Violation::field(field::CCCID, "a response to a command that is not outstanding");
         let intact = self.find(cid).ok_or(unknown)?.intact;
         let ended = self.slots[usize::from(cid & self.mask)].take();
         match ended.map(|outstanding| outstanding.transfer) {
-            Some(Transfer::ToHost { sink, received, .. }) if success && received < sink.length => {
+            Some(Transfer::ToHost { received, least, .. }) if success && received < least => {
                 Err(Violation::sequence("success before all data"))
             }
-            Some(Transfer::ToController { r2ts: 1.., .. }) => Ok((intact, true)),
-            _ => Ok((intact, false)),
+            Some(Transfer::ToHost { received, .. }) => Ok(Answered { intact, received, unsent: false }),
+            Some(Transfer::ToController { r2ts, .. }) => {
+                Ok(Answered { intact, received: 0, unsent: r2ts > 0 })
+            }
+            _ => Ok(Answered { intact, received: 0, unsent: false }),
         }
     }
 

@@ -97,6 +97,8 @@ pub enum Event {
         cqe: CompletionEntry,
         /// Whether the digests of the command's data were right.
         intact: bool,
+        /// Bytes of data that the controller has sent for it.
+        received: u32,
     },
 }
 
@@ -407,11 +409,11 @@ impl<H: Clone> Engine<H> {
             return Err(Violation::sequence("a response to a controller"));
         };
         let cid = cqe.cid.get();
-        let (intact, unsent) = commands.answer(cid, cqe.status().is_success())?;
-        if unsent {
+        let answered = commands.answer(cid, cqe.status().is_success())?;
+        if answered.unsent {
             self.transmit_queue.drop_data(cid);
         }
-        Ok(Event::Response { cqe, intact })
+        Ok(Event::Response { cqe, intact: answered.intact, received: answered.received })
     }
 
     /// Ends the connection and has the peer told why.

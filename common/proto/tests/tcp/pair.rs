@@ -44,7 +44,7 @@ fn a_write_is_fetched_with_one_r2t_in_pdus_of_maxh2cdata() {
     host.input(&controller.output()).expect("the response");
     assert_eq!(controller.engine.transmitted(), 1);
     let cqe = CompletionEntry::success(3, 1);
-    assert_eq!(host.take_events(), [Event::Response { cqe, intact: true }]);
+    assert_eq!(host.take_events(), [Event::Response { cqe, intact: true, received: 0 }]);
 }
 
 #[test]
@@ -60,10 +60,34 @@ fn success_with_the_last_data_stands_for_the_response() {
     host.input(&controller.output()).expect("the data");
     assert_eq!(controller.engine.transmitted(), 2);
     let cqe = CompletionEntry::success(9, u16::MAX);
-    assert_eq!(host.take_events(), [Event::Response { cqe, intact: true }]);
+    assert_eq!(host.take_events(), [Event::Response { cqe, intact: true, received: 5000 }]);
     assert_eq!(host.memory[&1], bytes(5000));
     // The slot is free again, and its former identifier names nothing.
     host.submit(command(9 + 8), CommandData::None).expect("the same slot");
+}
+
+#[test]
+fn a_command_with_an_allocation_length_takes_less_with_and_without_success_and_says_how_much_came() {
+    for (sent, success) in [(5000, true), (900, true), (1, true), (900, false), (5000, false), (0, false)] {
+        let (mut host, mut controller) = pair(host_config(), controller_config());
+        host.memory.insert(1, vec![0xee; 5000]);
+        controller.memory.insert(1, bytes(5000));
+        let sink = Source { handle: 1, offset: 0, length: 5000 };
+        host.submit(command(9), CommandData::AllocatedToHost(sink)).expect("room");
+        controller.input(&host.output()).expect("a command");
+        if sent > 0 {
+            controller.send_data((9, 0), Source { handle: 1, offset: 0, length: sent }, true, success);
+        }
+        let mut cqe = CompletionEntry::success(9, u16::MAX);
+        if !success {
+            cqe = CompletionEntry::success(9, 1);
+            controller.respond(cqe);
+        }
+        host.input(&controller.output()).expect("what came is what there is");
+        assert_eq!(host.take_events(), [Event::Response { cqe, intact: true, received: sent }]);
+        let (came, rest) = host.memory[&1].split_at(sent as usize);
+        assert!(*came == bytes(5000)[..sent as usize] && rest.iter().all(|byte| *byte == 0xee));
+    }
 }
 
 #[test]
@@ -88,7 +112,8 @@ fn what_is_given_goes_out_in_order_whether_or_not_there_was_room_for_it() {
     assert_eq!(controller.engine.transmitted(), 3);
     host.input(&controller.output()).expect("the last response");
     assert_eq!(controller.engine.transmitted(), 1);
-    let expected: Vec<_> = (0..4).map(|cid| Event::Response { cqe: answer(cid), intact: true }).collect();
+    let expected: Vec<_> =
+        (0..4).map(|cid| Event::Response { cqe: answer(cid), intact: true, received: 0 }).collect();
     assert_eq!(host.take_events(), expected);
 }
 

@@ -110,8 +110,8 @@ fn error_table(entries: &[ErrorInformation]) -> String {
 /// Shows which commands a controller supports, and what they do beside their purpose.
 pub(crate) fn effects(args: &EffectsLogArgs, context: &Context) -> Result<()> {
     let bytes = with_controller(&args.connect, context, |controller| {
-        let length = CommandEffectsLog::SIZE;
-        controller.log_page(LogId::COMMAND_EFFECTS.0, NSID_ALL, 0, length).context("Get Log Page")
+        let (size, needed) = (CommandEffectsLog::SIZE, EFFECTS_BYTES);
+        controller.log_page_start(LogId::COMMAND_EFFECTS.0, NSID_ALL, size, needed).context("Get Log Page")
     })?;
     let log = CommandEffectsLog::read_from_bytes(&bytes).map_err(|_| anyhow!("the log page is too short"))?;
     let admin = supported(&log.acs, |opcode| AdminOpcode(opcode).to_string());
@@ -131,6 +131,9 @@ pub(crate) fn effects(args: &EffectsLogArgs, context: &Context) -> Result<()> {
         },
     )
 }
+
+/// Bytes of the log page that say something: four for each opcode of admin and of I/O commands.
+const EFFECTS_BYTES: usize = 2 * 256 * size_of::<CommandEffects>();
 
 /// A command that the controller has.
 struct Supported {
@@ -175,8 +178,9 @@ impl Supported {
 /// Shows the namespaces that have changed since this log page was read last.
 pub(crate) fn changed_namespaces(args: &ConnectArgs, context: &Context) -> Result<()> {
     let bytes = with_controller(args, context, |controller| {
-        let length = ChangedNamespaceList::SIZE;
-        controller.log_page(LogId::CHANGED_NAMESPACE_LIST.0, NSID_ALL, 0, length).context("Get Log Page")
+        // A list ends with a zero, or with the data.
+        let (page, size) = (LogId::CHANGED_NAMESPACE_LIST.0, ChangedNamespaceList::SIZE);
+        controller.log_page_start(page, NSID_ALL, size, size_of::<u32>()).context("Get Log Page")
     })?;
     let list =
         ChangedNamespaceList::read_from_bytes(&bytes).map_err(|_| anyhow!("the log page is too short"))?;

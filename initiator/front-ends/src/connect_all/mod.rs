@@ -31,7 +31,7 @@ use crate::interrupt::Cancelled;
 use crate::mdns::{self, Browser, Heard};
 use crate::options::{ConnectArgs, Tuning};
 use crate::output;
-use crate::ready::Ready;
+use crate::ready::{self, Ready};
 use place::{Directory, Place};
 use service::{Service, Settings};
 use subsystems::{Change, Offer, Subsystems, Told};
@@ -289,7 +289,7 @@ impl All<'_> {
     /// Everything was tried.
     fn settled(&mut self) -> Result<()> {
         if self.ready.is_none() && (self.args.follow || !self.subsystems.is_empty()) {
-            let directory = self.settings.place.directory().to_string_lossy().into_owned();
+            let directory = ready::directory(self.settings.place.directory());
             self.ready = Some(Ready::announce(self.args.ready_file.as_deref(), &directory)?);
         }
         Ok(())

@@ -516,7 +516,7 @@ fn errno_of(error: IoError) -> Errno {
     let status = match error {
         IoError::Status(status) | IoError::Exhausted { status, .. } => status.code(),
         IoError::TimedOut => return Errno::ETIMEDOUT,
-        IoError::NoPath | IoError::Cancelled => return Errno::EIO,
+        IoError::NoPath | IoError::Cancelled | IoError::Short { .. } => return Errno::EIO,
         IoError::Refused(_) => return Errno::EINVAL,
     };
     match status {

@@ -16,7 +16,6 @@
 //! | [`ring`] | requests over io_uring |
 //! | [`mount_point`] | what is already at the mount point |
 //! | [`mount`] | the mount and its end |
-//! | [`holders`] | which programs keep it busy |
 //!
 //! What it does not do: truncate (a namespace has a fixed size and keeps it, as a block device does), and times and
 //! modes of files. Shared mappings need Linux 6.6.
@@ -25,7 +24,6 @@ mod device;
 mod disks;
 mod files;
 mod handshake;
-pub(crate) mod holders;
 mod mount;
 pub(crate) mod mount_point;
 mod range_lock;
@@ -51,7 +49,7 @@ use crate::namespaces::NO_NAMESPACE;
 use crate::options::ConnectArgs;
 use crate::output;
 use crate::quantity::cores;
-use crate::ready::Ready;
+use crate::ready::{self, Ready};
 use crate::registry;
 use device::Device;
 use disks::file_name;
@@ -142,7 +140,7 @@ pub fn run(args: &FuseArgs, context: &Context) -> Result<()> {
     serve_until(args, &context.interrupt, |controller, paths| {
         // Who is told that it is ready finds it in the list.
         let entry = args.register(controller);
-        let ready = Ready::announce(args.ready_file.as_deref(), &args.directory.to_string_lossy())?;
+        let ready = Ready::announce(args.ready_file.as_deref(), &ready::directory(&args.directory))?;
         announce(paths, context.json);
         Ok((ready, entry))
     })

@@ -19,11 +19,12 @@ use nix::sys::signal::Signal;
 use ringfab_base::VisiblePath as _;
 use ringfab_initiator::blocking::CancelToken;
 
+use super::FuseArgs;
 use super::device::Device;
-use super::{FuseArgs, holders};
 use crate::context::Usage;
 use crate::interrupt::EXIT_CANCELLED;
 use crate::interrupt::Interrupt;
+use crate::mounts::holders;
 
 /// How long to try an ordinary unmount while files are open, after SIGTERM or when a service cannot serve.
 const BUSY: Duration = Duration::from_secs(3);

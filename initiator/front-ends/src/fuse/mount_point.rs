@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result, bail, ensure};
 use nix::mount::MntFlags;
 use ringfab_base::{VisiblePath as _, shell_quoted, visible};
 
-use super::holders::Mount;
 use super::mount::{SOURCE, unmount};
+use crate::mounts::holders::Mount;
 use crate::registry::has_dead_server;
 
 /// How our mounts are called in `/proc/self/mountinfo`.

@@ -126,7 +126,7 @@ impl Export {
 pub(crate) fn errno(error: IoError) -> Errno {
     let status = match error {
         IoError::Status(status) | IoError::Exhausted { status, .. } => status.code(),
-        IoError::NoPath | IoError::TimedOut => return Errno::Io,
+        IoError::NoPath | IoError::TimedOut | IoError::Short { .. } => return Errno::Io,
         IoError::Cancelled => return Errno::Shutdown,
         IoError::Refused(_) => return Errno::Inval,
     };

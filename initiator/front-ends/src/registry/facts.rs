@@ -60,6 +60,12 @@ pub(crate) struct Facts {
     pub(crate) device: Option<PathBuf>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fstype: Option<String>,
+    /// The number that the kernel has given the mount of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mount_id: Option<u64>,
+    /// Whether it has ended although its target was away, or given up: said at the end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) abandoned: bool,
     /// I/O commands that have failed; said at the end.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) failed_commands: u64,
@@ -130,6 +136,8 @@ impl Facts {
             files: None,
             device: None,
             fstype: None,
+            mount_id: None,
+            abandoned: false,
             failed_commands: 0,
             uri: None,
         }
@@ -142,6 +150,9 @@ impl Facts {
         });
         if let (Some(all), Ok(Value::Object(known))) = (value.as_object_mut(), serde_json::to_value(self)) {
             all.extend(known);
+            // These are for those who look after it.
+            all.remove("mount_id");
+            all.remove("abandoned");
         }
         value
     }
@@ -155,6 +166,11 @@ impl Facts {
             }
             _ => format!("end process {}, then start it again", self.pid),
         }
+    }
+
+    /// How it has ended, as was noted at its end.
+    pub(crate) fn ended(&self) -> Ended {
+        Ended { failed_commands: self.failed_commands, abandoned: self.abandoned }
     }
 
     /// Whether it has this namespace.
@@ -205,8 +221,31 @@ impl Status {
     }
 }
 
+/// How a mount has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Ended {
+    /// I/O commands that have failed.
+    pub(crate) failed_commands: u64,
+    /// Whether nothing could be written at the end, because the target was away.
+    pub(crate) abandoned: bool,
+}
+
+impl Ended {
+    /// What may be missing on the disk, in words.
+    pub(crate) fn lost(self) -> Option<String> {
+        match (self.failed_commands, self.abandoned) {
+            (0, false) => None,
+            (0, true) => Some(
+                "it has ended without its target, and what was not written by then is not on the disk"
+                    .to_owned(),
+            ),
+            (commands, _) => Some(lost(commands)),
+        }
+    }
+}
+
 /// What failed commands mean for a file system.
-pub(crate) fn lost(commands: u64) -> String {
+fn lost(commands: u64) -> String {
     let (commands, have) = if commands == 1 {
         ("1 I/O command".to_owned(), "has")
     } else {

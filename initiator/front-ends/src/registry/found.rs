@@ -3,6 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -11,14 +12,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
-use ringfab_base::VisiblePath as _;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::folder::path;
+use super::facts::Ended;
+use super::folder::{folder, path};
 use super::{ASK_RESET, ASK_STATUS, ENTRY_BYTES_MAX, Facts, ResetAnswer, Status, is_at, read, remove};
 
 /// How long somebody who lives may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(20);
+/// How often to look whether an entry is gone whose program goes on.
+const LOOK: Duration = Duration::from_millis(50);
 /// An entry that is being written is looked at so often.
 const ATTEMPTS: usize = 5;
 
@@ -71,9 +76,42 @@ fn look(path: &Path) -> Option<Found> {
     None
 }
 
-/// How many commands had failed when the program of an entry ended. None when the entry does not say.
-pub(crate) fn failed_commands(mut entry: File) -> Option<u64> {
-    read(&mut entry).ok().flatten().map(|facts| facts.failed_commands)
+/// The entry of this name, if there is one that can be read.
+///
+/// # Errors
+/// When there can be no folder.
+pub(crate) fn entry(name: &str) -> Result<Option<Found>> {
+    Ok(look(&folder()?.join(format!("{name}.json"))))
+}
+
+/// How the mount of an entry has ended. None when the entry does not say.
+pub(crate) fn ended(mut entry: File) -> Option<Ended> {
+    read(&mut entry).ok().flatten().map(|facts| facts.ended())
+}
+
+/// A program, whose end can be waited for.
+pub(super) struct Program(Option<OwnedFd>);
+
+impl Program {
+    fn of(pid: u32) -> Self {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        // One that has ended already is no program, and somebody else may have its number: the lock decides.
+        Self(pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
+    }
+
+    /// Waits until it has ended, for as long as this at most.
+    pub(super) fn wait(&self, limit: Duration) {
+        let timeout = PollTimeout::try_from(limit).unwrap_or(PollTimeout::ZERO);
+        let ended = self.0.as_ref().map(|program| {
+            let mut end = [PollFd::new(program.as_fd(), PollFlags::POLLIN)];
+            poll(&mut end, timeout).is_ok_and(|count| count > 0)
+        });
+        match ended {
+            Some(false) => {}
+            // Its lock goes a moment before or after it.
+            Some(true) | None => std::thread::sleep(RETRY.min(limit)),
+        }
+    }
 }
 
 impl Found {
@@ -130,16 +168,32 @@ impl Found {
         }
     }
 
+    /// Its program.
+    pub(super) fn program(&self) -> Program {
+        Program::of(self.facts.pid)
+    }
+
+    /// Whether its program has ended by now. Another one may have an entry of this name.
+    pub(crate) fn has_ended(&self) -> bool {
+        let Ok(mut file) = File::open(&self.path) else { return true };
+        let facts = read(&mut file).ok().flatten();
+        let is_same = |facts: &Facts| (facts.pid, facts.started_s) == (self.facts.pid, self.facts.started_s);
+        if facts.is_some_and(|facts| !is_same(&facts)) {
+            return true;
+        }
+        Flock::lock(file, FlockArg::LockSharedNonblock).is_ok()
+    }
+
     /// Waits until its program has ended, and says whether it has.
     pub(crate) fn wait_for_end(&self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
-        while Instant::now() < until {
-            let Ok(file) = File::open(&self.path) else { return true };
-            if Flock::lock(file, FlockArg::LockSharedNonblock).is_ok() {
-                return true;
+        let (program, until) = (self.program(), Instant::now() + limit);
+        while !self.has_ended() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
             }
-            std::thread::sleep(RETRY);
+            program.wait(left.min(LOOK));
         }
-        false
+        true
     }
 }

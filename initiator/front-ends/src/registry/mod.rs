@@ -12,10 +12,12 @@
 //! | [`facts`] | what an entry says |
 //! | [`folder`] | where entries are |
 //! | [`found`] | the entries that are there, and which of them live |
+//! | [`standing`] | how a mount is by now that an entry says is there |
 
 mod facts;
 mod folder;
 mod found;
+mod standing;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -38,9 +40,10 @@ use crate::options::ConnectArgs;
 
 #[cfg(test)]
 pub(crate) use facts::seconds;
-pub(crate) use facts::{Disk, Facts, Kind, ResetAnswer, Status, disks, lost};
+pub(crate) use facts::{Disk, Ended, Facts, Kind, ResetAnswer, Status, disks};
 pub(crate) use folder::{ensure_noted, exists, folder};
-pub(crate) use found::{Found, entries, failed_commands};
+pub(crate) use found::{Found, ended, entries, entry};
+pub(crate) use standing::Standing;
 
 /// How long somebody who only looks may hold a lock.
 const LOOKERS: Duration = Duration::from_millis(500);
@@ -200,26 +203,33 @@ pub(crate) fn facts(kind: Kind, connect: &ConnectArgs, controller: &Controller) 
     Facts::new(kind, &url, &controller.info().subsystem, &controller.namespaces())
 }
 
-/// The mounts of a namespace that live.
+/// The mounts of a namespace, and how each is once what is about to end has ended. Those that have ended are left out.
+/// `matters` chooses the entries that are to be waited for.
 ///
 /// # Errors
 /// When the folder is there and cannot be read.
-pub(crate) fn mounts_of(nqn: &str, nsid: u32) -> Result<Vec<Found>> {
+pub(crate) fn mounts_of(
+    nqn: &str,
+    nsid: u32,
+    matters: impl Fn(&Found) -> bool,
+) -> Result<Vec<(Found, Standing)>> {
     let mut found = entries()?;
     found.retain(|found| found.facts.kind == Kind::Mount && found.is_living());
-    found.retain(|found| found.facts.nqn == nqn && found.facts.has(nsid));
-    Ok(found)
+    found.retain(|found| found.facts.nqn == nqn && found.facts.has(nsid) && matters(found));
+    let settled = found.into_iter().map(|found| {
+        let standing = found.settled();
+        (found, standing)
+    });
+    Ok(settled.filter(|(_, standing)| *standing != Standing::Over).collect())
 }
 
 /// Warns of disks that this process is about to serve for writing, although they are mounted.
 fn warn_of_mounts(facts: &Facts) {
     for disk in facts.namespaces.iter().filter(|_| !facts.read_only) {
-        for mount in mounts_of(&facts.nqn, disk.nsid).into_iter().flatten() {
-            let at = mount.facts.directory.unwrap_or_default();
+        for (mount, standing) in mounts_of(&facts.nqn, disk.nsid, |_| true).into_iter().flatten() {
             tracing::warn!(
-                "namespace {} is mounted on {}; who writes to it here as well destroys its file system",
-                disk.nsid,
-                at.visible()
+                "{}; who writes to it here as well destroys its file system",
+                standing.of_namespace(disk.nsid, &mount.facts)
             );
         }
     }

@@ -1,7 +1,8 @@
 //! Other ways to say what `ringfab mount` shall do. Each becomes a command line of it, so all have the same options.
 //!
 //! - Among its mount options are options of its own: `-o hostnqn=NQN,noatime`.
-//! - mount(8) runs `mount.ringfab ADDRESS DIRECTORY [-sfnv] [-o OPTIONS]`.
+//! - mount(8) runs `mount.ringfab ADDRESS DIRECTORY [-sfnv] [-o OPTIONS]`, and umount(8) runs `umount.ringfab DIRECTORY
+//!   [-flnrv]`, since each mount says so in libmount's table (`helper=ringfab`).
 //! - `ringfab mount NAME` is what `volumes.toml` says of the name.
 
 use std::ffi::{OsStr, OsString};
@@ -16,8 +17,11 @@ use super::MountArgs;
 use super::file::Volume;
 use crate::context::Usage;
 
-/// The name by which mount(8) calls us.
+/// The names by which mount(8) and umount(8) call us.
 const HELPER: &str = "mount.ringfab";
+const UMOUNT_HELPER: &str = "umount.ringfab";
+/// What has umount(8) call its helper, among the options of the mounted file system.
+pub(super) const HAS_HELPER: &str = "helper=ringfab";
 const MOUNT: &str = "mount";
 /// Before the name of a command: options that take a value of their own.
 const WITH_VALUE: [&str; 2] = ["--log-format", "--color"];
@@ -53,19 +57,24 @@ const OF_EVERY_FILE_SYSTEM: [&str; 20] = [
 const NOT_AMONG: [&str; 9] =
     ["options", "help", "version", "keeper", "helper", "fake", "volume", "foreground", "force"];
 
-/// How a process was called: whether by mount(8).
+/// How a process was called: whether by mount(8) or umount(8).
 pub fn is_helper(program: &OsStr) -> bool {
-    Path::new(program).file_name().is_some_and(|name| name == HELPER)
+    is_called(program, HELPER) || is_called(program, UMOUNT_HELPER)
+}
+
+fn is_called(program: &OsStr, called: &str) -> bool {
+    Path::new(program).file_name().is_some_and(|name| name == called)
 }
 
 /// The command line of `ringfab` that these arguments mean.
 ///
 /// # Errors
-/// What a caller of `mount.ringfab` has got wrong.
+/// What a caller of `mount.ringfab` or `umount.ringfab` has got wrong.
 pub fn prepared(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>> {
     let arguments: Vec<OsString> = arguments.collect();
     match arguments.first() {
-        Some(program) if is_helper(program) => Ok(split_options(&of_helper(&arguments[1..])?, 1)),
+        Some(program) if is_called(program, UMOUNT_HELPER) => of_umount_helper(&arguments[1..]),
+        Some(program) if is_called(program, HELPER) => Ok(split_options(&of_helper(&arguments[1..])?, 1)),
         _ => Ok(match command_at(&arguments) {
             Some(at) => split_options(&arguments, at),
             None => arguments,
@@ -187,9 +196,40 @@ fn of_helper(arguments: &[OsString]) -> Result<Vec<OsString>> {
     Ok(whole)
 }
 
+/// What umount(8) says, as a command line of `ringfab umount`. Force and a remount where it is in use are the kernel's
+/// for other file systems; here there is nothing beyond what the ordinary unmount does.
+fn of_umount_helper(arguments: &[OsString]) -> Result<Vec<OsString>> {
+    let mut whole: Vec<OsString> = ["ringfab", "umount", "--helper"].map(OsString::from).to_vec();
+    let mut rest = arguments.iter();
+    let (mut places, mut is_lazy) = (Vec::new(), false);
+    while let Some(argument) = rest.next() {
+        match argument.to_str() {
+            // A namespace of mounts was entered by umount(8) already; the kind is ours.
+            Some("-N" | "--namespace" | "-t" | "--types") => drop(rest.next()),
+            Some(text) if are_flags(text, "cflnrv") => is_lazy |= text.contains('l'),
+            Some(text) if text.starts_with('-') => {
+                let why =
+                    format!("{UMOUNT_HELPER}: there is no option `{text}`; umount(8) runs this program");
+                return Err(Usage(why).into());
+            }
+            _ => places.push(argument.clone()),
+        }
+    }
+    if let [place] = places.as_slice() {
+        whole.extend(is_lazy.then(|| "--lazy".into()));
+        whole.extend(["--".into(), place.clone()]);
+        return Ok(whole);
+    }
+    Err(Usage(format!("{UMOUNT_HELPER} DIRECTORY; umount(8) runs this program")).into())
+}
+
 fn is_flags(text: &str) -> bool {
-    text.len() > 1
-        && text.strip_prefix('-').is_some_and(|flags| flags.chars().all(|flag| "sfnvrw".contains(flag)))
+    are_flags(text, "sfnvrw")
+}
+
+fn are_flags(text: &str, known: &str) -> bool {
+    let flags = text.strip_prefix('-').filter(|flags| !flags.is_empty());
+    flags.is_some_and(|flags| flags.chars().all(|flag| known.contains(flag)))
 }
 
 /// Takes options of the command out of the mount options behind place `at`.
@@ -249,7 +289,8 @@ impl Known {
     /// One list of options, as arguments.
     fn split(&self, list: &str) -> Vec<String> {
         let (mut ours, mut of_mount) = (Vec::new(), Vec::new());
-        for option in list.split(',').filter(|option| !option.is_empty()) {
+        // A list that a person has written may have spaces behind its commas.
+        for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
             let (name, value) =
                 option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
             let long = name.replace('_', "-");
@@ -304,6 +345,9 @@ mod tests {
             let whole = [&["ringfab", "-v", "mount"], options, &["u", "d"]].concat();
             assert_eq!(prepare(&whole), expected);
         }
+        let spaced = ["ringfab", "mount", "-o", " noatime, ro ,subvol=a b,", "u", "d"];
+        let expected = ["ringfab", "mount", "--read-only", "--options=noatime,subvol=a b", "u", "d"];
+        assert_eq!(prepare(&spaced), expected);
         // Other commands have other options.
         let fuse = ["ringfab", "--log-format", "mount", "fuse", "-o", "ro,hostnqn=a", "u", "mount"];
         assert_eq!(prepare(&fuse), fuse);
@@ -366,7 +410,15 @@ mod tests {
         ];
         assert_eq!(said, expected);
         assert_eq!(prepare(&["mount.ringfab", "u", "/d", "-t", "ringfab"]).len(), 5);
-        for wrong in [&["mount.ringfab"][..], &["mount.ringfab", "u", "/d", "--bogus"]] {
+        let lazy = prepare(&["/usr/sbin/umount.ringfab", "/d d", "-lv", "-N", "4", "-t", "ringfab.x", "-nf"]);
+        assert_eq!(lazy, ["ringfab", "umount", "--helper", "--lazy", "--", "/d d"].map(str::to_owned));
+        for wrong in [
+            &["mount.ringfab"][..],
+            &["mount.ringfab", "u", "/d", "--bogus"],
+            &["umount.ringfab"],
+            &["umount.ringfab", "/d", "--bogus"],
+            &["umount.ringfab", "/d", "/e"],
+        ] {
             assert!(prepared(wrong.iter().map(OsString::from)).is_err(), "{wrong:?}");
         }
     }

@@ -141,6 +141,14 @@ pub(super) fn run(
     }
 }
 
+/// Runs umount(8) as [`run`] does, without its helper: that is this program, and would wait for its caller.
+///
+/// # Errors
+/// When it cannot be run.
+pub(super) fn unmount(arguments: &[&str], go_on: impl FnMut(Duration) -> bool) -> Result<Option<Ended>> {
+    run("umount", &[&["-i"], arguments].concat(), go_on)
+}
+
 /// Runs a program to its end. It ends with the group of this process.
 ///
 /// # Errors

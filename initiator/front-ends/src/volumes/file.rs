@@ -4,12 +4,14 @@ use std::env;
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
 use ringfab_base::{VisiblePath as _, meant};
 use ringfab_initiator::Url;
 use toml::de::{DeTable, DeValue};
+
+use super::plan::refuse_place;
 
 /// Where it is.
 pub const PATH: &str = "/etc/ringfab/volumes.toml";
@@ -289,6 +291,13 @@ impl Place<'_> {
         if !directory.starts_with('/') {
             return Err(self.error(span.clone(), &format!("where: `{directory}` does not begin with /")));
         }
+        let goes_up = Path::new(directory).components().any(|part| part == Component::ParentDir);
+        if goes_up {
+            return Err(self.error(span.clone(), &format!("where: `{directory}` has a `..`")));
+        }
+        if let Err(error) = refuse_place(Path::new(directory)) {
+            return Err(self.error(span.clone(), &format!("where: {error}")));
+        }
         match before.iter().find(|other| other.directory == Path::new(directory)) {
             Some(other) => {
                 Err(self.error(span.clone(), &format!("where: volume {} is there already", other.name)))
@@ -302,15 +311,17 @@ impl Place<'_> {
 fn option(name: &str, kind: Kind, value: &DeValue<'_>) -> Option<Option<String>> {
     let number = || Some(value.as_integer()?.as_str().to_owned());
     let text = || value.as_str().map(str::to_owned);
+    // Spaces around commas are the writer's, and no part of an option.
+    let trimmed = |text: &str| text.split(',').map(str::trim).collect::<Vec<_>>().join(",");
     let list = || {
-        let texts = value.as_array()?.iter().map(|one| one.get_ref().as_str());
-        Some(texts.collect::<Option<Vec<&str>>>()?.join(","))
+        let texts = value.as_array()?.iter().map(|one| one.get_ref().as_str().map(trimmed));
+        Some(texts.collect::<Option<Vec<_>>>()?.join(","))
     };
     let name = name.replace('_', "-");
     let value = match kind {
         Kind::Flag => return value.as_bool().map(|is_so| is_so.then(|| format!("--{name}"))),
         Kind::Text => text(),
-        Kind::List => list().or_else(text),
+        Kind::List => list().or_else(|| value.as_str().map(trimmed)),
         Kind::Number => number(),
         Kind::Time => text().or_else(number),
     };
@@ -372,6 +383,10 @@ mod tests {
                 "--tls-key=file:/etc/ringfab/keys/tls",
             ]
         );
+        for list in ["\"noatime, ro\"", "[\" noatime\", \"ro \"]", "[\"noatime ,ro\"]"] {
+            let (volumes, _) = parse(&format!("{FIRST}options = {list}\n"), "volumes.toml").expect("volumes");
+            assert_eq!(volumes[0].options(), ["--volume=data", "--options=noatime,ro"], "{list}");
+        }
         let (volumes, mistakes) = parse("", "volumes.toml").expect("nothing");
         assert!(volumes.is_empty() && mistakes.is_empty());
     }
@@ -401,6 +416,14 @@ mod tests {
         );
         assert!(error(&FIRST.replace("nqn.2026-01.org.example:a", "")).contains("names no subsystem"));
         assert!(error(&FIRST.replace("/srv", "srv")).starts_with("volumes.toml:4: where: `srv/data`"));
+        for (place, words) in [("/", "where: / cannot be"), ("/dev/shm", "where: /dev/shm cannot be")] {
+            let wrong = error(&FIRST.replace("/srv/data", place));
+            assert!(wrong.starts_with(&format!("volumes.toml:4: {words}")), "{wrong}");
+        }
+        assert_eq!(
+            error(&FIRST.replace("/srv/data", "/srv/../data")),
+            "volumes.toml:4: where: `/srv/../data` has a `..`"
+        );
         assert!(error(&format!("{FIRST}{FIRST}")).starts_with("volumes.toml:6: name: there are two"));
         let other = FIRST.replace("\"data\"", "\"other\"");
         assert!(error(&format!("{FIRST}{other}")).contains("where: volume data is there already"));

@@ -13,10 +13,11 @@ use serde_json::json;
 
 use super::keeper::{News, is_taken};
 use super::plan::{Plan, Taken, refuse_keys};
-use super::{MountArgs, device, remount};
+use super::{MountArgs, fstab, remount};
 use crate::context::{Context, Usage};
-use crate::fuse::holders::Mount;
 use crate::interrupt::Cancelled;
+use crate::mounts::device;
+use crate::mounts::holders::Mount;
 use crate::output;
 use crate::registry::{self, Facts, Kind};
 
@@ -30,6 +31,9 @@ const UNDO: Duration = Duration::from_secs(60);
 pub(super) fn mount(args: &MountArgs, context: &Context) -> Result<()> {
     refuse_keys(super::arguments::of_this_process()?.iter().map(|text| text.to_string_lossy().into_owned()))?;
     let plan = Plan::new(args)?;
+    if args.helper {
+        fstab::warn(&plan.directory);
+    }
     if args.fake {
         return Ok(());
     }
@@ -37,7 +41,7 @@ pub(super) fn mount(args: &MountArgs, context: &Context) -> Result<()> {
         return remount::remount(&plan);
     }
     match plan.check_machine() {
-        Err(_) if args.helper && is_there(&plan)? => {
+        Err(_) if args.helper && is_there(&plan) => {
             // `mount -a` asks for what is there again and again.
             log::say(&format!("{} is mounted already", plan.directory.visible()));
             return Ok(());
@@ -60,14 +64,12 @@ pub(super) fn mount(args: &MountArgs, context: &Context) -> Result<()> {
 }
 
 /// Whether it is mounted from this address, by a keeper that lives.
-fn is_there(plan: &Plan) -> Result<bool> {
-    let same = |facts: &Facts| facts.address == plan.connect.url.to_string() && facts.device.is_some();
-    match plan.claim() {
-        Err(error) => {
-            Ok(error.downcast_ref::<Taken>().and_then(|taken| taken.facts.as_ref()).is_some_and(same))
-        }
-        Ok(_) => Ok(false),
-    }
+fn is_there(plan: &Plan) -> bool {
+    let address = plan.connect.url.to_string();
+    let is_same = |error: anyhow::Error| {
+        error.downcast_ref::<Taken>().is_some_and(|taken| taken.is_mounted_from(&address))
+    };
+    plan.claim().err().is_some_and(is_same)
 }
 
 /// Whether what is mounted there is of a keeper that was killed.

@@ -20,19 +20,22 @@ use ringfab_initiator::blocking::Controller;
 use ringfab_initiator::{ConnectError, Namespace};
 
 use super::child::{Bond, Running};
+use super::doorbell::Doorbell;
 use super::leftovers::{self, Busy};
 use super::plan::Plan;
 use super::step::{Done, Outcome};
-use super::watch::{Doorbell, Watch};
-use super::{MountArgs, child, device};
+use super::watch::Watch;
+use super::{MountArgs, child};
 use crate::context::Context;
 use crate::failures;
 use crate::fuse::{self, FuseArgs, disk_file};
 use crate::interrupt::{Cancelled, Interrupt};
+use crate::mounts::device;
+use crate::mounts::holders::Mount;
 use crate::namespaces::only_namespace;
 use crate::quantity::Bytes;
 use crate::ready::{self, Ready};
-use crate::registry::{self, Claim, Entry, Facts, Kind};
+use crate::registry::{self, Claim, Ended, Entry, Facts, Found, Kind, Standing};
 
 pub(super) use report::News;
 use report::Report;
@@ -76,6 +79,8 @@ struct Keeper<'a> {
     doorbell: Arc<Doorbell>,
     /// Whether it ends because the controller was given up.
     given_up: Arc<AtomicBool>,
+    /// Whether it has ended without its target.
+    abandoned: Arc<AtomicBool>,
 }
 
 impl<'a> Keeper<'a> {
@@ -98,7 +103,16 @@ impl<'a> Keeper<'a> {
             }
         })?;
         std::env::set_current_dir("/").context("enter /")?;
-        Ok(Self { args, plan, report, inner, watched, doorbell, given_up: Arc::default() })
+        Ok(Self {
+            args,
+            plan,
+            report,
+            inner,
+            watched,
+            doorbell,
+            given_up: Arc::default(),
+            abandoned: Arc::default(),
+        })
     }
 
     fn keep(self) -> Result<()> {
@@ -123,18 +137,20 @@ impl<'a> Keeper<'a> {
         DirBuilder::new().mode(0o700).create(&files).with_context(|| format!("make {}", files.visible()))?;
         let mut noted = (entry, facts);
         let served = self.serve(&files, &mut noted);
-        let failed = failures::count();
-        if failed > 0 {
-            tracing::error!("{}: {}", self.plan.directory.visible(), registry::lost(failed));
+        let ended =
+            Ended { failed_commands: failures::count(), abandoned: self.abandoned.load(Ordering::Acquire) };
+        let lost = ended.lost();
+        if let Some(lost) = &lost {
+            tracing::error!("{}: {lost}", self.plan.directory.visible());
             // Who waits for the end reads it.
             let (entry, facts) = &mut noted;
-            facts.failed_commands = failed;
+            (facts.failed_commands, facts.abandoned) = (ended.failed_commands, ended.abandoned);
             entry.write(facts)?;
         }
         // In order, there is nothing left of it. The entry goes last: whoever waits for it finds nothing.
         let cleaned = leftovers::clean(&files, Some(&self.plan.directory), Busy::Detach);
         let kept = served.and(cleaned);
-        if kept.is_ok() && failed == 0 {
+        if kept.is_ok() && lost.is_none() {
             report::forget_log(&self.plan.name);
         }
         kept
@@ -197,6 +213,7 @@ impl<'a> Keeper<'a> {
         failures::forget();
         facts.device = Some(done.device.clone());
         facts.fstype = Some(done.fstype.clone());
+        facts.mount_id = Mount::at(&self.plan.directory).map(|mount| mount.id);
         let kept = self.keep_mounted(controller, (namespace, &file), entry, facts);
         kept.inspect_err(|_| self.undo(files))
     }
@@ -228,6 +245,7 @@ impl<'a> Keeper<'a> {
             watched: self.watched.clone(),
             // A service manager mounts anew. Without one, programs get errors until somebody unmounts it.
             given_up: self.args.foreground.then(|| self.given_up.clone()),
+            abandoned: self.abandoned.clone(),
         };
         start_watch(watch, sender)?;
         started.recv().context("the watch has ended")??;
@@ -317,7 +335,7 @@ impl<'a> Keeper<'a> {
     fn undo(&self, files: &Path) {
         for device in device::below(files) {
             for directory in device::mounts(&device).iter().rev() {
-                let unmounted = child::run("umount", &[&directory.to_string_lossy()], |age| age < UNDO);
+                let unmounted = child::unmount(&[&directory.to_string_lossy()], |age| age < UNDO);
                 tracing::debug!(?unmounted, "undone");
             }
         }
@@ -331,12 +349,18 @@ fn start_watch(watch: Watch, sender: Sender<Result<()>>) -> Result<()> {
 
 /// A disk that is written by two file systems at once is lost.
 fn refuse_second(ours: &Facts, name: &str) -> Result<()> {
+    let destroys = |other: &Found| other.name() != name && !(other.facts.read_only && ours.read_only);
     for disk in &ours.namespaces {
-        for other in registry::mounts_of(&ours.nqn, disk.nsid)? {
-            if other.name() != name && !(other.facts.read_only && ours.read_only) {
-                let at = other.facts.directory.unwrap_or_default();
+        match registry::mounts_of(&ours.nqn, disk.nsid, destroys)?.first() {
+            Some((other, Standing::Mounted(_))) => {
+                let at = other.facts.directory.clone().unwrap_or_default();
                 bail!("this namespace is mounted on {} already; two mounts would destroy it", at.visible());
             }
+            Some((other, standing)) => bail!(
+                "this namespace may be written to still, and two mounts would destroy it: {}",
+                standing.in_words(&other.facts)
+            ),
+            None => {}
         }
     }
     Ok(())

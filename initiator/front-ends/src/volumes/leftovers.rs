@@ -11,9 +11,10 @@ use nix::mount::{MntFlags, umount2};
 use ringfab_base::VisiblePath as _;
 use ringfab_fuse::loop_device;
 
-use super::{child, device};
-use crate::fuse::holders::{self, Mount};
+use super::child;
 use crate::fuse::mount_point;
+use crate::mounts::device;
+use crate::mounts::holders::{self, Mount};
 use crate::registry::{self, Claim, Entry, Facts, Found, Kind};
 
 /// How long an unmount may take. Nothing has to be written: the disk is gone.
@@ -61,7 +62,7 @@ pub(super) fn unmount(directory: &Path, busy: Busy) -> Result<()> {
     let shown = directory.visible();
     let path = directory.to_string_lossy();
     let within = |age| age < UNMOUNT;
-    let Some(ended) = child::run("umount", &[&path], within)? else {
+    let Some(ended) = child::unmount(&[&path], within)? else {
         bail!("{shown}: unmounting takes longer than {} s", UNMOUNT.as_secs())
     };
     if ended.status.success() {
@@ -72,7 +73,7 @@ pub(super) fn unmount(directory: &Path, busy: Busy) -> Result<()> {
         bail!("{shown} is in use, and its disk is gone: {who} ({})", ended.stderr);
     }
     tracing::warn!("{shown}: detached, because its disk is gone; in use: {who}");
-    match child::run("umount", &["-l", &path], within)? {
+    match child::unmount(&["-l", &path], within)? {
         Some(ended) if ended.status.success() => Ok(()),
         Some(ended) => bail!("unmount {shown}: {}", ended.stderr),
         None => bail!("{shown}: unmounting takes longer than {} s", UNMOUNT.as_secs()),

@@ -10,13 +10,15 @@
 //! | module | what it is |
 //! | --- | --- |
 //! | [`file`] | `volumes.toml` |
+//! | [`fstab`] | lines of fstab |
 //! | `holding` | which options of a volume hold |
 //! | [`arguments`] | other ways to say what `ringfab mount` shall do: a name, fstab, mount(8) |
 //! | [`child`] | programs that are run: mount, umount, fsck, mkfs |
-//! | [`device`] | the loop device of a namespace |
 //! | [`leftovers`] | what a killed keeper has left |
 //! | [`step`] | the part of mounting that a process of its own does |
 //! | [`plan`] | what is to be mounted, and where |
+//! | [`doorbell`] | signals for the watch, which also wake it |
+//! | [`stopping`] | whether the machine is about to end |
 //! | [`watch`] | the mounted file system, until its end |
 //! | [`keeper`] | the process that has a mount |
 //! | [`remount`] | other options for what is mounted |
@@ -29,15 +31,17 @@
 
 pub mod arguments;
 mod child;
-mod device;
+mod doorbell;
 pub mod file;
 mod front;
+pub mod fstab;
 mod holding;
 mod keeper;
 mod leftovers;
 mod plan;
 mod remount;
 mod step;
+mod stopping;
 mod table;
 mod umount;
 mod watch;
@@ -47,14 +51,15 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, visible};
 
 use crate::context::Context;
+use crate::mounts::holders::Mount;
 use crate::options::Tuning;
 use crate::quantity::{Span, cores};
 
 pub use step::{GrowArgs, StepArgs};
-pub use umount::UmountArgs;
+pub use umount::{UmountArgs, WritesLost};
 
 /// The options of `ringfab mount`.
 #[derive(Args, Clone, Debug)]
@@ -146,8 +151,16 @@ pub fn mount(args: &MountArgs, context: &Context) -> Result<()> {
 /// What is wrong.
 pub fn check(args: &MountArgs) -> Result<()> {
     let plan = plan::Plan::new(args)?;
-    anyhow::ensure!(plan.directory.is_dir(), "{} is not a directory", plan.directory.visible());
-    Ok(())
+    let shown = plan.directory.visible();
+    anyhow::ensure!(plan.directory.is_dir(), "{shown} is not a directory");
+    // A loop device may be the volume itself.
+    let is_other = |mount: &Mount| mount.kind != "autofs" && !mount.source.starts_with("/dev/loop");
+    match Mount::at(&plan.directory).filter(is_other) {
+        Some(mount) => {
+            anyhow::bail!("{shown} has a file system already: {} of {}", mount.kind, visible(&mount.source))
+        }
+        None => Ok(()),
+    }
 }
 
 /// Runs `ringfab umount`.

@@ -9,12 +9,14 @@ use ringfab_initiator::Url;
 
 use super::MountArgs;
 use crate::context::Usage;
-use crate::fuse::holders::Mount;
 use crate::fuse::mount_point;
+use crate::mounts::holders::Mount;
 use crate::options::ConnectArgs;
 use crate::precedence::Twin;
-use crate::registry::{Claim, Entry, Facts};
+use crate::registry::{self, Claim, Entry, Facts, Standing};
 
+/// How often an entry is asked for whose owner has just ended: somebody else may be faster.
+const ATTEMPTS: usize = 5;
 /// What keys begin with.
 const KEYS: [&str; 2] = ["DHHC-1:", "NVMeTLSkey-1:"];
 
@@ -55,6 +57,8 @@ impl Plan {
         // Keys are read now, by whoever waits for an answer.
         connect.connect_options()?;
         let directory = mount_point::absolute(directory)?;
+        refuse_place(&directory)?;
+        refuse_options(&args.options)?;
         let name = entry_name(&directory);
         Ok(Self { connect, directory, name, read_only, options: rest })
     }
@@ -89,29 +93,42 @@ impl Plan {
     /// # Errors
     /// Who has this directory already.
     pub(super) fn claim(&self) -> Result<(Entry, Option<Facts>)> {
-        match Entry::claim(&self.name)? {
-            Claim::Ours(entry, before) => Ok((entry, before)),
-            Claim::Taken(facts) => Err(Taken { directory: self.directory.clone(), facts }.into()),
+        for _ in 0..ATTEMPTS {
+            let facts = match Entry::claim(&self.name)? {
+                Claim::Ours(entry, before) => return Ok((entry, before)),
+                Claim::Taken(facts) => facts,
+            };
+            // One that is about to end is waited for, and so is one that says nothing yet.
+            let standing = registry::entry(&self.name)?.map(|found| found.settled());
+            if standing != Some(Standing::Over) {
+                return Err(Taken { directory: self.directory.clone(), facts, standing }.into());
+            }
         }
+        Err(Taken { directory: self.directory.clone(), facts: None, standing: None }.into())
     }
 }
 
 /// Somebody has this directory already.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", taken(directory, facts.as_ref()))]
+#[error("{}", taken(directory, facts.as_ref(), standing.as_ref()))]
 pub(super) struct Taken {
     directory: PathBuf,
-    pub(super) facts: Option<Facts>,
+    facts: Option<Facts>,
+    standing: Option<Standing>,
 }
 
-fn taken(directory: &Path, facts: Option<&Facts>) -> String {
-    let shown = directory.visible();
-    match facts {
-        Some(facts) if facts.device.is_some() => {
-            format!("{shown} is mounted already, from {} (process {})", facts.address, facts.pid)
-        }
-        Some(facts) => format!("{shown} is just being mounted or unmounted by process {}", facts.pid),
-        None => format!("{shown} is just being mounted or unmounted by another process"),
+impl Taken {
+    /// Whether it is mounted there, from this address.
+    pub(super) fn is_mounted_from(&self, address: &str) -> bool {
+        let is_there = matches!(&self.standing, Some(Standing::Mounted(at)) if at.contains(&self.directory));
+        is_there && self.facts.as_ref().is_some_and(|facts| facts.address == address)
+    }
+}
+
+fn taken(directory: &Path, facts: Option<&Facts>, standing: Option<&Standing>) -> String {
+    match facts.zip(standing) {
+        Some((facts, standing)) => standing.in_words(facts),
+        None => format!("{} is just being mounted or unmounted by another process", directory.visible()),
     }
 }
 
@@ -123,6 +140,49 @@ pub(super) fn entry_name(directory: &Path) -> String {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         });
     format!("mount-{hash:016x}")
+}
+
+/// What nothing can be mounted over: the machine would have nothing of what it runs with, and this program nothing of
+/// what a mount needs.
+const NEEDED: [&str; 14] = [
+    "/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/proc", "/run", "/sbin", "/sys",
+    "/tmp", "/usr",
+];
+/// Folders whose contents are the kernel's.
+const OF_THE_KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
+
+/// Refuses a place where a mount would hide what everything needs.
+///
+/// # Errors
+/// Which one it is.
+pub(super) fn refuse_place(directory: &Path) -> Result<()> {
+    let is_needed = NEEDED.iter().any(|needed| directory == Path::new(needed));
+    let is_of_kernel = OF_THE_KERNEL.iter().any(|folder| directory.starts_with(folder));
+    if is_needed || is_of_kernel {
+        return Err(Usage(format!(
+            "{} cannot be where a file system is mounted: it would hide what this machine runs with; choose a \
+             directory of its own, such as /srv/data",
+            directory.visible()
+        ))
+        .into());
+    }
+    Ok(())
+}
+
+/// Refuses what is no option of mount(8), whose own sentence would not name it.
+fn refuse_options(options: &[String]) -> Result<()> {
+    let is_wrong = |option: &&String| {
+        let name = option.split('=').next().unwrap_or_default();
+        name.is_empty() || name.chars().any(|one| one.is_whitespace() || one.is_control())
+    };
+    match options.iter().filter(|option| !option.is_empty()).find(is_wrong) {
+        Some(wrong) => Err(Usage(format!(
+            "`{}` is not a mount option: options are names, or NAME=VALUE, with commas between them",
+            wrong.escape_debug()
+        ))
+        .into()),
+        None => Ok(()),
+    }
 }
 
 /// A mount lasts, and so does a command line, which everybody can read.
@@ -156,6 +216,35 @@ mod tests {
         let refused = |text: &str| refuse_keys([text.to_owned()].into_iter()).is_err();
         assert!(refused("--dhchap-key=DHHC-1:00:abc:") && refused("NVMeTLSkey-1:01:abc:"));
         assert!(!refused("--tls-key=file:/etc/keys/tls"));
+    }
+
+    #[test]
+    fn a_place_that_everything_needs_is_refused() {
+        for place in ["/", "/dev", "/proc/fs", "/sys/x", "/etc", "/usr", "/run"] {
+            let error = refuse_place(Path::new(place)).expect_err(place);
+            assert!(
+                error.is::<Usage>() && error.to_string().starts_with(&format!("{place} cannot be where"))
+            );
+        }
+        for place in ["/srv", "/home", "/mnt", "/etc/x", "/usr/local", "/var/lib/x", "/tmp/x", "/development"]
+        {
+            assert!(refuse_place(Path::new(place)).is_ok(), "{place}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_mount_option_is_named() {
+        let refused = |option: &str| refuse_options(&["noatime".to_owned(), option.to_owned()]);
+        for wrong in ["noatime ro", "=x", "a\tb"] {
+            let error = refused(wrong).expect_err(wrong).to_string();
+            assert!(
+                error.starts_with(&format!("`{}` is not a mount option", wrong.escape_debug())),
+                "{error}"
+            );
+        }
+        for option in ["", "ro", "subvol=my folder", "context=\"a b\"", "c2\"", "data=writeback"] {
+            assert!(refused(option).is_ok(), "{option}");
+        }
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use ringfab_base::{VisiblePath as _, shell_quoted};
 
+use super::child;
 use super::plan::Plan;
-use super::{child, device};
+use crate::mounts::device;
 use crate::registry::{self, Kind};
 
 /// The mount option that asks for it.

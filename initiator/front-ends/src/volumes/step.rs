@@ -13,9 +13,11 @@ use ringfab_base::VisiblePath as _;
 use ringfab_fuse::{LoopDevice, LoopOptions, loop_device};
 use serde::{Deserialize, Serialize};
 
+use super::arguments;
 use super::child::{self, Bond, Ended, Running};
-use super::{arguments, device};
 use crate::context::Usage;
+use crate::mounts::device;
+use crate::mounts::holders::Mount;
 
 /// What is to be done.
 #[derive(Args, Debug)]
@@ -78,6 +80,8 @@ const SEVERAL: i32 = 8;
 /// The bits of fsck's exit status that say that all is well now.
 const REPAIRED: i32 = 1 | 2;
 
+/// Where umount(8) looks for the helper of this program.
+const UMOUNT_HELPER: &str = "/sbin/umount.ringfab";
 /// Where systemd is, mounts that need the network are ended before it.
 const SYSTEMD: &str = "/run/systemd/system";
 
@@ -150,8 +154,18 @@ fn mounted(args: &StepArgs) -> Result<Done> {
     Ok(Done { device: device.to_owned(), fstype })
 }
 
+/// Whether umount(8) is one that calls helpers, which is that of util-linux, and finds this one. Others would take the
+/// option for one of the file system.
+fn has_umount_helper() -> bool {
+    let is_of_util_linux = || {
+        let version = child::run_to_end("mount", &["--version"]);
+        version.is_ok_and(|ended| ended.stdout.contains("util-linux"))
+    };
+    Path::new(UMOUNT_HELPER).exists() && is_of_util_linux()
+}
+
 fn mounted_kind(directory: &Path) -> String {
-    crate::fuse::holders::Mount::at(directory).map(|mount| mount.kind).unwrap_or_default()
+    Mount::at(directory).map(|mount| mount.kind).unwrap_or_default()
 }
 
 impl StepArgs {
@@ -210,6 +224,10 @@ impl StepArgs {
         }
         if Path::new(SYSTEMD).exists() {
             options.push("_netdev");
+        }
+        if has_umount_helper() {
+            // umount(8) waits for the end of this mount's process then, and says whether all was written.
+            options.push(arguments::HAS_HELPER);
         }
         let options = options.join(",");
         let (path, directory) = (device.to_string_lossy(), self.directory.to_string_lossy());

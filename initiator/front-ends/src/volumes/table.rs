@@ -8,15 +8,18 @@ use nix::unistd::geteuid;
 use ringfab_base::shell_quoted;
 use serde_json::{Value, json};
 
-use super::{device, leftovers};
+use super::leftovers;
 use crate::context::Context;
+use crate::mounts::device;
 use crate::output;
 use crate::quantity::Bytes;
-use crate::registry::{self, Disk, Facts, Found, Kind, Status};
+use crate::registry::{self, Disk, Facts, Found, Kind, Standing, Status};
 
 /// One thing that is attached.
 struct Row {
     facts: Facts,
+    /// How the file system is, of what lives and has one.
+    standing: Option<Standing>,
     state: String,
     is_given_up: bool,
     since_s: Option<u64>,
@@ -41,6 +44,8 @@ pub(super) fn run(context: &Context) -> Result<()> {
 impl Row {
     fn new(found: Found) -> Self {
         let status = found.is_living().then(|| found.status()).flatten();
+        let has_file_system = found.facts.device.is_some();
+        let standing = (found.is_living() && has_file_system).then(|| found.standing());
         let state = match (&status, found.is_living()) {
             (Some(status), _) => status.state.clone(),
             (None, true) if found.facts.kind == Kind::Mount && found.facts.device.is_none() => {
@@ -63,7 +68,16 @@ impl Row {
         let since_s = status.as_ref().and_then(|status| status.since_s);
         let failed_commands = status.as_ref().and_then(|status| status.failed_commands);
         let reconnects = status.map(|status| status.reconnects);
-        Self { state, is_given_up, since_s, reconnects, failed_commands, namespaces, facts: found.facts }
+        Self {
+            state,
+            standing,
+            is_given_up,
+            since_s,
+            reconnects,
+            failed_commands,
+            namespaces,
+            facts: found.facts,
+        }
     }
 
     fn json(&self) -> Value {
@@ -73,19 +87,23 @@ impl Row {
         value["reconnects"] = json!(self.reconnects);
         value["failed_commands"] = json!(self.failed_commands);
         value["namespaces"] = json!(self.namespaces);
-        value["mounted_at"] = json!(self.facts.device.as_deref().map(device::mounts).unwrap_or_default());
+        value["mounted_at"] = json!(self.places());
         value
     }
 
-    /// Whether the file system is mounted somewhere; none where there is no file system.
-    fn is_mounted(&self) -> Option<bool> {
-        self.facts.device.as_deref().map(|device| !device::mounts(device).is_empty())
+    /// Where the file system is mounted.
+    fn places(&self) -> Vec<PathBuf> {
+        match &self.standing {
+            Some(Standing::Mounted(places)) => places.clone(),
+            Some(_) => Vec::new(),
+            None => self.facts.device.as_deref().map(device::mounts).unwrap_or_default(),
+        }
     }
 
     /// Where it is: where it was mounted, unless it is to be found at other places only.
     fn place(&self) -> Option<PathBuf> {
         let directory = self.facts.directory.clone();
-        let mounts = self.facts.device.as_deref().map(device::mounts).unwrap_or_default();
+        let mounts = self.places();
         if self.state == "dead" || directory.as_ref().is_some_and(|directory| mounts.contains(directory)) {
             return directory;
         }
@@ -114,8 +132,10 @@ impl Row {
         if self.facts.read_only {
             state.push_str(", read only");
         }
-        if self.is_mounted() == Some(false) {
-            state.push_str(", unmounted but in use");
+        match &self.standing {
+            Some(Standing::InUse(_)) => state.push_str(", unmounted but in use"),
+            Some(Standing::Ends(_) | Standing::Over) => state.push_str(", being unmounted"),
+            _ => {}
         }
         state
     }

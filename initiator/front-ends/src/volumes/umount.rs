@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use ringfab_base::{VisiblePath as _, meant, shell_quoted, visible};
 use ringfab_initiator::Url;
@@ -12,13 +12,14 @@ use ringfab_process::log;
 use serde_json::json;
 
 use super::leftovers::{self, Busy};
-use super::{child, device, file};
+use super::{child, file};
 use crate::context::Context;
-use crate::fuse::holders::{self, Mount};
 use crate::fuse::mount_point;
 use crate::interrupt::Cancelled;
+use crate::mounts::device;
+use crate::mounts::holders::{self, Mount};
 use crate::output;
-use crate::registry::{self, Found, Kind};
+use crate::registry::{self, Ended, Found, Kind, Standing};
 
 /// The options of `ringfab umount`.
 #[derive(Args, Debug)]
@@ -28,6 +29,17 @@ pub struct UmountArgs {
     /// Take it out of the tree at once, also where it is in use, and end the rest when nobody uses it any more
     #[arg(short, long)]
     pub lazy: bool,
+    /// As umount(8) wants its helpers: one place is unmounted, whatever it is
+    #[arg(long, hide = true)]
+    pub helper: bool,
+}
+
+/// It is unmounted, and what programs have written may not be on the disk.
+#[derive(Debug, thiserror::Error)]
+#[error("{directory}: {why}")]
+pub struct WritesLost {
+    directory: String,
+    why: String,
 }
 
 /// A wait that takes longer is explained.
@@ -36,45 +48,87 @@ const SAY: Duration = Duration::from_secs(2);
 const END: Duration = Duration::from_secs(45);
 
 pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
-    leftovers::sweep()?;
+    if let Err(error) = leftovers::sweep() {
+        // What another one has left is no reason to leave this one mounted.
+        tracing::warn!("{error:#}");
+    }
     let (directory, found) = find(&args.target)?;
     let shown = directory.visible();
     let busy = if args.lazy { Busy::Detach } else { Busy::Refuse };
+    let said = Said { context, directory: &directory, helper: args.helper };
     let Some(found) = found else {
         if leftovers::unmount_dead(&directory, busy)? {
             log::say(&format!("ringfab: removed what a killed process has left on {shown}"));
-            return unmounted(context, &directory, None);
+            return said.unmounted(None);
         }
-        match Mount::at(&directory) {
-            Some(mount) => bail!(
-                "{shown} was not mounted by `ringfab mount`: it is {} of {}; `umount {}` unmounts it",
-                mount.kind,
-                visible(&mount.source),
-                shell_quoted(&directory.to_string_lossy())
-            ),
-            None => bail!("{shown} is not mounted"),
-        }
+        return not_ours(args, &directory);
     };
-    let failed_commands = if found.is_living() {
-        unmount(args, &directory, &found, context)?
-    } else {
-        let (pid, failed_commands) = (found.facts.pid, found.facts.failed_commands);
+    let ended = if !found.is_living() {
+        let (pid, ended) = (found.facts.pid, found.facts.ended());
         leftovers::forget(found, busy)?;
         log::say(&format!("ringfab: removed what process {pid} has left on {shown}, which was killed"));
-        Some(failed_commands)
+        Some(ended)
+    } else if args.helper && !is_on_top(&directory, &found) {
+        // At a second place, in another mount namespace, or below another file system.
+        return plain(args, &directory);
+    } else {
+        unmount(args, &directory, &found, context)?
     };
-    if let Some(failed) = failed_commands.filter(|failed| *failed > 0) {
-        log::say(&format!("ringfab: {shown}: {}", registry::lost(failed)));
-    }
-    unmounted(context, &directory, failed_commands)
+    said.unmounted(ended)
 }
 
-fn unmounted(context: &Context, directory: &Path, failed_commands: Option<u64>) -> Result<()> {
-    output::either(
-        context.json,
-        || json!({ "unmounted": directory.to_string_lossy(), "failed_commands": failed_commands }),
-        || format!("{} is unmounted", directory.visible()),
-    )
+/// How the end is told.
+struct Said<'a> {
+    context: &'a Context,
+    directory: &'a Path,
+    helper: bool,
+}
+
+impl Said<'_> {
+    /// It is unmounted.
+    fn unmounted(&self, ended: Option<Ended>) -> Result<()> {
+        if !self.helper {
+            let failed_commands = ended.map(|ended| ended.failed_commands);
+            output::either(
+                self.context.json,
+                || json!({ "unmounted": self.directory.to_string_lossy(), "failed_commands": failed_commands }),
+                || format!("{} is unmounted", self.directory.visible()),
+            )?;
+        }
+        match ended.and_then(Ended::lost) {
+            Some(why) => Err(WritesLost { directory: self.directory.visible().to_string(), why }.into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A directory of which no process of ours knows.
+fn not_ours(args: &UmountArgs, directory: &Path) -> Result<()> {
+    let shown = directory.visible();
+    match Mount::at(directory) {
+        Some(_) if args.helper => plain(args, directory),
+        Some(mount) => bail!(
+            "{shown} was not mounted by `ringfab mount`: it is {} of {}; `umount {}` unmounts it",
+            mount.kind,
+            visible(&mount.source),
+            shell_quoted(&directory.to_string_lossy())
+        ),
+        None => bail!("{shown} is not mounted"),
+    }
+}
+
+/// Unmounts what umount(8) would unmount without its helper. Whoever serves it, ends by itself.
+fn plain(args: &UmountArgs, directory: &Path) -> Result<()> {
+    let lazy: &[&str] = if args.lazy { &["-l"] } else { &[] };
+    let ended = child::run_to_end("umount", &[&["-i"], lazy, &[&*directory.to_string_lossy()]].concat())?;
+    ensure!(ended.status.success(), "{}: {}", directory.visible(), ended.stderr);
+    Ok(())
+}
+
+/// Whether the file system of this mount is what lies on top at the directory.
+fn is_on_top(directory: &Path, found: &Found) -> bool {
+    let device = found.facts.device.as_deref();
+    Mount::at(directory).is_none_or(|mount| Some(Path::new(&mount.source)) == device)
 }
 
 /// The directory that is meant, and the mount of it.
@@ -139,16 +193,15 @@ fn volume_directory(name: &str) -> Result<PathBuf> {
     Ok(volume.directory().to_owned())
 }
 
-/// Unmounts it, and waits for the end of its keeper. Returns how many I/O commands have failed, if it
-/// has ended.
-fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context) -> Result<Option<u64>> {
+/// Unmounts it, and waits for the end of its keeper. Returns how it has ended, if it has.
+fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context) -> Result<Option<Ended>> {
     let shown = directory.visible();
     let path = directory.to_string_lossy();
     // Before its keeper can be gone: the keeper notes in it what has failed.
     let entry = found.open();
     if is_mounted(directory, found) {
         refuse_covered(directory, found)?;
-        if !args.lazy {
+        if !args.lazy && !args.helper {
             refuse_second_place(directory, found)?;
         }
         let lazy: &[&str] = if args.lazy { &["-l"] } else { &[] };
@@ -160,7 +213,7 @@ fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context
             }
             !context.interrupt.is_interrupted()
         };
-        match child::run("umount", &[lazy, &[&*path]].concat(), go_on)? {
+        match child::unmount(&[lazy, &[&*path]].concat(), go_on)? {
             // The kernel goes on with it.
             None => return Err(Cancelled.into()),
             Some(ended) if ended.status.success() => {}
@@ -176,13 +229,16 @@ fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context
     }
     let device = found.facts.device.as_deref();
     if let Some(device) = device.filter(|device| args.lazy && !found_free(device, found)) {
-        let who = second_place(device, directory);
+        let who = second_place(Some(device), directory).or_else(|| match found.standing() {
+            Standing::InUse(user) => Some(user),
+            _ => None,
+        });
         let who = who.unwrap_or_else(|| holders::describe_disk(directory, device));
         log::say(&format!("ringfab: {shown} is in use still: {who}"));
         return Ok(None);
     }
-    wait_for_end(directory, found, context)?;
-    Ok(entry.and_then(registry::failed_commands))
+    wait_for_end(args, directory, found, context)?;
+    Ok(entry.filter(|_| found.has_ended()).and_then(registry::ended))
 }
 
 /// What lies on top is what umount(8) would take away.
@@ -204,23 +260,19 @@ fn refuse_covered(directory: &Path, found: &Found) -> Result<()> {
 /// As long as the file system is mounted at a second place, its disk stays attached.
 fn refuse_second_place(directory: &Path, found: &Found) -> Result<()> {
     let device = found.facts.device.as_deref();
-    match device.and_then(|device| second_place(device, directory)) {
+    match second_place(device, directory) {
         Some(place) => bail!("{} is in use: {place}", directory.visible()),
         None => Ok(()),
     }
 }
 
 /// Where else the file system is mounted, in words.
-fn second_place(device: &Path, directory: &Path) -> Option<String> {
+fn second_place(device: Option<&Path>, directory: &Path) -> Option<String> {
+    let device = device?;
     let mut places = device::mounts(device).into_iter().filter(|place| place != directory);
     let place = places.next()?;
     let (shown, at, quoted) = (device.visible(), place.visible(), place.to_string_lossy());
     Some(format!("{shown} is mounted at {at}, too; `umount {}` unmounts that", shell_quoted(&quoted)))
-}
-
-/// Where else it is mounted: here, or where only other processes see it.
-fn elsewhere(device: &Path, directory: &Path) -> Option<String> {
-    second_place(device, directory).or_else(|| holders::in_another_namespace(device))
 }
 
 /// Whether the file system is where it was mounted.
@@ -257,7 +309,7 @@ fn what_for(found: &Found) -> String {
     }
 }
 
-fn wait_for_end(directory: &Path, found: &Found, context: &Context) -> Result<()> {
+fn wait_for_end(args: &UmountArgs, directory: &Path, found: &Found, context: &Context) -> Result<()> {
     let shown = directory.visible();
     let begun = Instant::now();
     let mut said = false;
@@ -265,11 +317,18 @@ fn wait_for_end(directory: &Path, found: &Found, context: &Context) -> Result<()
         context.interrupt.check()?;
         if !said && begun.elapsed() >= SAY {
             said = true;
-            let place = found.facts.device.as_deref().and_then(|device| elsewhere(device, directory));
-            if let Some(place) = place {
-                bail!("{shown} is not mounted any more, but its disk is in use: {place}");
+            match found.standing() {
+                // umount(8) would not wait for them either.
+                Standing::InUse(_) | Standing::Mounted(_) if args.helper => return Ok(()),
+                Standing::Mounted(places) => {
+                    let place = second_place(found.facts.device.as_deref(), directory);
+                    let place = place.or_else(|| Some(places.first()?.visible().to_string()));
+                    let place = place.unwrap_or_default();
+                    bail!("{shown} is not mounted any more, but its disk is in use: {place}")
+                }
+                standing @ Standing::InUse(_) => bail!("{}", standing.in_words(&found.facts)),
+                _ => log::say(&format!("ringfab: {shown}: flushing and detaching ...")),
             }
-            log::say(&format!("ringfab: {shown}: flushing and detaching ..."));
         }
         if begun.elapsed() >= END {
             bail!("{shown} is unmounted, but process {} does not end: {}", found.facts.pid, what_for(found));

@@ -8,35 +8,37 @@
 //!   is detached. While the target is away it is tried for [`AWAY`]. An unmount that writes back goes on as long as it
 //!   takes, also one that somebody else has begun.
 //!
+//! When the machine ends, nobody asks: the service manager runs umount(8), which waits for a target that is away and
+//! cannot be killed, and programs that write wait as well. So a target that is away for [`AWAY_STOPPING`] is given up
+//! then. Their I/O fails, and they end.
+//!
 //! When the controller is given up, a service does the same as after SIGINT: nobody shall find an empty directory, and
 //! write there, as long as programs use the file system. Then it ends with an error, and the service manager mounts
 //! anew. Without a service manager, it stays until somebody unmounts it.
 //!
 //! When the namespace has grown, the loop device takes its size.
 
-use std::collections::VecDeque;
 use std::fs::File;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use nix::unistd::{pipe2, read, write};
 use ringfab_base::VisiblePath as _;
 use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::{Connection, Controller};
 
 use super::child::{self, Ended, Running};
-use super::{device, step};
-use crate::fuse::holders;
+use super::doorbell::Doorbell;
+use super::step;
+use super::stopping::Stopping;
 use crate::interrupt::Interrupt;
+use crate::mounts::{device, holders};
 use crate::quantity::Bytes;
 use crate::ready;
 
@@ -44,6 +46,8 @@ use crate::ready;
 pub(super) const BUSY: Duration = Duration::from_secs(10);
 /// How long an unmount waits after SIGTERM for a target that is away.
 pub(super) const AWAY: Duration = Duration::from_secs(15);
+/// How long a target may be away when the machine ends.
+const AWAY_STOPPING: Duration = Duration::from_secs(5);
 /// How long what was written may take to be flushed, before a mount is detached that is in use.
 const SYNC: Duration = Duration::from_secs(10);
 /// How long a detaching may take.
@@ -70,32 +74,6 @@ const GROW_ATTEMPTS: u32 = 5;
 /// How long a disk that nobody has mounted any more may be written to after SIGTERM.
 const WRITE_BACK: Duration = Duration::from_secs(600);
 
-/// Signals for the watch, which also wake it.
-pub(super) struct Doorbell {
-    signals: Mutex<VecDeque<Signal>>,
-    inside: OwnedFd,
-    outside: OwnedFd,
-}
-
-impl Doorbell {
-    pub(super) fn new() -> io::Result<Self> {
-        let (inside, outside) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-        Ok(Self { signals: Mutex::default(), inside, outside })
-    }
-
-    pub(super) fn ring(&self, signal: Signal) {
-        self.signals.lock().unwrap_or_else(PoisonError::into_inner).push_back(signal);
-        // A full pipe wakes as well.
-        let _full = write(&self.outside, &[0]);
-    }
-
-    fn take(&self) -> VecDeque<Signal> {
-        let mut bytes = [0; 64];
-        while read(&self.inside, &mut bytes).is_ok_and(|count| count == bytes.len()) {}
-        std::mem::take(&mut *self.signals.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
 /// What is watched over.
 pub(super) struct Watch {
     pub(super) directory: PathBuf,
@@ -111,6 +89,8 @@ pub(super) struct Watch {
     pub(super) watched: Arc<AtomicBool>,
     /// Whether to end when the controller is given up; it is noted there.
     pub(super) given_up: Option<Arc<AtomicBool>>,
+    /// Where it is noted that it has ended without its target.
+    pub(super) abandoned: Arc<AtomicBool>,
 }
 
 /// A size that the disk does not have.
@@ -157,6 +137,7 @@ impl Watch {
         let mut asked: Option<Asked> = None;
         let mut unmounted: Option<Instant> = None;
         let mut resize = Resize::default();
+        let mut stopping = Stopping::new();
         while device::has_file(&self.device, &self.file) {
             for signal in self.doorbell.take() {
                 match &mut asked {
@@ -167,11 +148,16 @@ impl Watch {
             if asked.is_none() && self.gives_up() {
                 asked = Some(Asked { given_up: true, ..Asked::new(Signal::SIGINT) });
             }
+            if self.is_away_for(AWAY_STOPPING) && stopping.is_so() {
+                tracing::error!("{}: the machine ends, and the target is away", self.directory.visible());
+                self.detach(false);
+                break;
+            }
             self.take_size(&mut resize);
             let wait = match &mut asked {
                 Some(asked) => {
                     if self.is_enough(asked) {
-                        self.detach(asked);
+                        self.detach(asked.attempt.is_none());
                         break;
                     }
                     Some(if asked.given_up && asked.attempt.is_none() { LOOK_SELDOM } else { LOOK })
@@ -192,6 +178,19 @@ impl Watch {
         }
         self.watched.store(false, Ordering::Release);
         self.inner.raise(Signal::SIGTERM);
+        if self.abandoned.load(Ordering::Acquire) {
+            // What waits for the target waits in vain: the second one says that it fails at once.
+            self.inner.raise(Signal::SIGTERM);
+        }
+    }
+
+    /// Whether there is no connection, and was none for so long.
+    fn is_away_for(&self, limit: Duration) -> bool {
+        match self.controller.connection() {
+            Connection::Lost { since } => since.elapsed().is_ok_and(|away| away >= limit),
+            // With one that was given up, I/O fails already.
+            Connection::Connected | Connection::GivenUp => false,
+        }
     }
 
     /// Whether the controller was given up, and that is a reason to end.
@@ -252,7 +251,7 @@ impl Watch {
     /// Waits for a signal, a mount or an unmount.
     fn wait(&self, mounts: &File, limit: Option<Duration>) {
         let change = PollFd::new(mounts.as_fd(), PollFlags::POLLPRI);
-        let signal = PollFd::new(self.doorbell.inside.as_fd(), PollFlags::POLLIN);
+        let signal = PollFd::new(self.doorbell.as_fd(), PollFlags::POLLIN);
         let limit = limit.and_then(|limit| PollTimeout::try_from(limit).ok()).unwrap_or(PollTimeout::NONE);
         let woken = poll(&mut [change, signal], limit);
         tracing::trace!(?woken, "looks");
@@ -296,7 +295,7 @@ impl Watch {
         } else if now >= asked.next {
             asked.next = now + asked.retry();
             let mounts = device::mounts(&self.device);
-            match mounts.last().map(|mount| Running::start("umount", &[&mount.to_string_lossy()])) {
+            match mounts.last().map(|mount| Running::start("umount", &["-i", &mount.to_string_lossy()])) {
                 Some(Ok(running)) => asked.attempt = Some(running),
                 Some(Err(error)) => tracing::warn!("{error:#}"),
                 // Somebody else unmounts it, and what was written goes to the disk.
@@ -345,8 +344,9 @@ impl Watch {
         }
     }
 
-    /// Takes the mount out of the tree. Programs that use it get errors once the disk is gone.
-    fn detach(&self, asked: &mut Asked) {
+    /// Takes the mount out of the tree. Programs that use it get errors once the disk is gone. `idle`: whether nobody
+    /// waits for an unmount that has begun.
+    fn detach(&self, idle: bool) {
         let directory = self.directory.visible();
         let connected = self.controller.connection() == Connection::Connected;
         for mount in device::mounts(&self.device).iter().rev() {
@@ -355,12 +355,13 @@ impl Watch {
                 let flushed = child::run("sync", &["-f", &path], |age| age < SYNC);
                 tracing::debug!(?flushed, "flushed");
             }
-            let detached = child::run("umount", &["-l", &path], |age| age < DETACH);
+            let detached = child::unmount(&["-l", &path], |age| age < DETACH);
             tracing::debug!(?detached, "detached");
         }
-        if connected && asked.attempt.is_none() {
+        if connected && idle {
             tracing::warn!("{directory}: detached while it was in use");
         } else {
+            self.abandoned.store(!connected, Ordering::Release);
             tracing::error!("{directory}: ended without the target; what was not written yet is lost");
         }
     }
@@ -385,23 +386,5 @@ impl Asked {
 
     fn retry(&self) -> Duration {
         if self.given_up { RETRY_GIVEN_UP } else { RETRY }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_signal_wakes_and_is_taken_once() {
-        let doorbell = Doorbell::new().expect("a pipe");
-        assert!(doorbell.take().is_empty());
-        doorbell.ring(Signal::SIGTERM);
-        let ready = PollFd::new(doorbell.inside.as_fd(), PollFlags::POLLIN);
-        assert_eq!(poll(&mut [ready], PollTimeout::ZERO), Ok(1));
-        assert_eq!(doorbell.take(), [Signal::SIGTERM]);
-        let quiet = PollFd::new(doorbell.inside.as_fd(), PollFlags::POLLIN);
-        assert_eq!(poll(&mut [quiet], PollTimeout::ZERO), Ok(0));
-        assert!(doorbell.take().is_empty());
     }
 }

@@ -57,16 +57,24 @@ fn runs(data: &[u8], lba: u64, end: u64) -> Vec<Run> {
         push(end, true, &mut at);
         return runs;
     };
-    let count = (header.nlsd.get() as usize).min(rest.len() / LbaStatusDescriptor::SIZE);
+    let count = header.nlsd.get() as usize;
+    let mut complete = header.is_complete() && count <= rest.len() / LbaStatusDescriptor::SIZE;
+    let mut after = 0;
     for bytes in rest.chunks_exact(LbaStatusDescriptor::SIZE).take(count) {
         let Ok(descriptor) = LbaStatusDescriptor::ref_from_bytes(bytes) else { continue };
         let (start, blocks) = (descriptor.dslba.get(), u64::from(descriptor.nlb_z.get()) + 1);
+        // They ascend. What does not is none: over RDMA, what the controller has not written is zero.
+        if start < after {
+            complete = false;
+            break;
+        }
+        after = start.saturating_add(blocks);
         // Before it, nothing is allocated.
         push(start, false, &mut at);
         push(start.saturating_add(blocks), true, &mut at);
     }
-    // There may be more behind the last descriptor, unless the controller says that this is all.
-    if header.is_complete() {
+    // There may be more behind the last descriptor, unless the controller says that this is all, and all came.
+    if complete {
         push(end, false, &mut at);
     } else if at == lba {
         push(end, true, &mut at);
@@ -107,6 +115,15 @@ mod tests {
         );
         assert_eq!(found(&answer(true, &[]), 0, 20), [(20, true)], "it says nothing");
         assert_eq!(found(&[0; 3], 0, 20), [(20, true)]);
+        let (cut, mut unwritten) = (answer(false, &[(2, 3), (10, 1)]), answer(false, &[(2, 3), (10, 1)]));
+        let first = LbaStatusHeader::SIZE + LbaStatusDescriptor::SIZE;
+        assert_eq!(
+            found(&cut[..first], 0, 20),
+            [(2, false), (3, true)],
+            "the second descriptor did not come"
+        );
+        unwritten[first..].fill(0);
+        assert_eq!(found(&unwritten, 0, 20), [(2, false), (3, true)], "nor here, where nobody says so");
         assert_eq!(found(&answer(false, &[(u64::MAX, u32::MAX), (3, 1)]), 0, 20), [(20, false)]);
     }
 

@@ -469,7 +469,8 @@ impl EngineClient for Dispatcher {
                 self.finish(done.tag - TAG_END, done.result.map(|()| None), done.buffer.as_deref());
             }
             HostEvent::AdminDone(done) if done.tag >= TAG_END => {
-                self.finish(done.tag - TAG_END, done.result.map(Some), done.buffer.as_deref());
+                let data = done.buffer.as_deref().map(|data| &data[..done.received as usize]);
+                self.finish(done.tag - TAG_END, done.result.map(Some), data);
             }
             _ => {
                 if let Some(client) = &mut self.client {

@@ -40,7 +40,7 @@ use crate::options::ConnectOptions;
 use crate::request::{AdminRequest, Asked, ControllerId, Refused};
 use crate::resources::Resources;
 use crate::retry::RetryDelays;
-use crate::transport::{ConnectionEvent, NotSent};
+use crate::transport::{Arrival, ConnectionEvent, NotSent};
 use crate::wire::{self, answers};
 use crate::work;
 pub(crate) use admin::ADMIN_WAITING_MAX;
@@ -383,7 +383,7 @@ impl Path {
         resources: &mut Resources,
         number: u16,
         entry: Option<&CompletionEntry>,
-        invalidated: Option<u32>,
+        arrival: Arrival,
     ) -> Option<Box<Command>> {
         if !self.phase.is_connected() {
             return None;
@@ -393,7 +393,7 @@ impl Path {
             return None;
         };
         let queue = self.queues.get_mut(number)?;
-        match queue.answer(&mut resources.transports, entry, invalidated) {
+        match queue.answer(&mut resources.transports, entry, arrival) {
             Ok(command) => {
                 if !entry.status().is_success() {
                     self.notices.failed(self.queues.qid(number), &command, entry);

@@ -22,12 +22,20 @@ use crate::url::{self, Url};
 use rdma::RdmaQueue;
 use tcp::TcpQueue;
 
+/// What a transport says of a response beside its entry.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arrival {
+    /// The key of ours that it invalidated.
+    pub(crate) invalidated: Option<u32>,
+    /// Bytes of data that came for the command, from the first one on; `None` where the transport does not say.
+    pub(crate) received: Option<u32>,
+}
+
 /// Acts on what has happened on connections.
 pub(crate) trait TransportHandler {
     /// The controller has answered a command: by reference, since this comes for every command and would be moved once
-    /// for each place that it passes through. `entry` is `None` when the capsule was no response; `invalidated` is the
-    /// key of ours that it invalidated.
-    fn on_response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, invalidated: Option<u32>);
+    /// for each place that it passes through. `entry` is `None` when the capsule was no response.
+    fn on_response(&mut self, endpoint: Endpoint, entry: Option<&CompletionEntry>, arrival: Arrival);
 
     /// Anything else.
     fn on_event(&mut self, endpoint: Endpoint, event: ConnectionEvent);

@@ -13,7 +13,7 @@ use ringfab_fabric::rdma::{
 use ringfab_reactor::Reactor;
 use ringfab_spec::{CompletionEntry, FromBytes, IntoBytes};
 
-use super::{Connect, ConnectionEvent, Endpoint, NotSent, TransportHandler};
+use super::{Arrival, Connect, ConnectionEvent, Endpoint, NotSent, TransportHandler};
 use crate::command::{Command, Direction};
 use crate::error::{Cause, Step};
 use crate::wire::{self, answers};
@@ -31,7 +31,9 @@ pub(crate) struct RdmaQueue {
 pub(crate) fn report(event: &mut Option<RnicEvent>, to: &mut impl TransportHandler) {
     if let Some(RnicEvent::Received { queue_pair, head, data, invalidated }) = event {
         let entry = CompletionEntry::ref_from_bytes(head.as_slice()).ok().filter(|_| data.is_none());
-        to.on_response(Endpoint::Rdma(*queue_pair), entry, *invalidated);
+        // How much of its data a controller has written, nobody says.
+        let arrival = Arrival { invalidated: *invalidated, received: None };
+        to.on_response(Endpoint::Rdma(*queue_pair), entry, arrival);
     } else if let Some(event) = event.take() {
         report_rest(event, to);
     }
@@ -72,6 +74,9 @@ fn failed(error: &ConnectError) -> ConnectionEvent {
         }
         _ => Step::Mpa,
     };
+    if let ConnectError::MpaEnded(what) = error {
+        return ConnectionEvent::ConnectFailed { step, cause: Cause::Unanswered(what.clone()) };
+    }
     // The step is shown anyway, so its name in front of the text is cut.
     let text = error.to_string();
     let text = text.strip_prefix("connect: ").or_else(|| text.strip_prefix("MPA: ")).unwrap_or(&text);
@@ -174,7 +179,7 @@ impl RdmaQueue {
             return Ok(Some(slice));
         }
         let access = match command.direction {
-            Direction::ToHost => Access::RemoteWrite,
+            Direction::ToHost | Direction::AllocatedToHost => Access::RemoteWrite,
             _ => Access::RemoteRead,
         };
         let Some(exposed) = rnic.expose(self.queue_pair, shared_buffer.clone(), offset, length, access)

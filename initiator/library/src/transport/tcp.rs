@@ -11,7 +11,7 @@ use ringfab_reactor::Reactor;
 use ringfab_spec::tcp::ADMIN_IN_CAPSULE_BYTES;
 use ringfab_spec::{CompletionEntry, Status};
 
-use super::{Connect, ConnectionEvent, Endpoint, NotSent, TransportHandler};
+use super::{Arrival, Connect, ConnectionEvent, Endpoint, NotSent, TransportHandler};
 use crate::command::{Command, Direction};
 use crate::error::{Cause, Step};
 use crate::tls::TlsFailure;
@@ -29,11 +29,13 @@ pub(crate) struct TcpQueue {
 #[inline]
 pub(crate) fn report(event: &mut Option<TcpEvent>, to: &mut impl TransportHandler) {
     match event {
-        Some(TcpEvent::Response { connection, cqe, intact: true }) => {
-            to.on_response(Endpoint::Tcp(*connection), Some(cqe), None);
-        }
-        Some(TcpEvent::Response { connection, cqe, intact: false }) => {
-            to.on_response(Endpoint::Tcp(*connection), Some(&damaged(cqe)), None);
+        Some(TcpEvent::Response { connection, cqe, intact, received }) => {
+            let arrival = Arrival { invalidated: None, received: Some(*received) };
+            if *intact {
+                to.on_response(Endpoint::Tcp(*connection), Some(cqe), arrival);
+            } else {
+                to.on_response(Endpoint::Tcp(*connection), Some(&damaged(cqe)), arrival);
+            }
         }
         _ => event.take().into_iter().for_each(|event| report_rest(event, to)),
     }
@@ -78,6 +80,9 @@ fn failed(error: &ConnectError) -> ConnectionEvent {
         ConnectError::TimedOut { step: "TLS handshake", .. } => Step::Tls,
         _ => Step::Initialize,
     };
+    if let ConnectError::InitializeEnded(what) = error {
+        return ConnectionEvent::ConnectFailed { step, cause: Cause::Unanswered(what.clone()) };
+    }
     // The step is shown anyway, so its name in front of the text is cut.
     let text = error.to_string();
     let cut = ["connect: ", "ICReq: ", "TLS handshake: "].iter().find_map(|name| text.strip_prefix(name));
@@ -139,6 +144,7 @@ impl TcpQueue {
         wire::set_transport_data(&mut command.entry, length);
         match command.direction {
             Direction::ToHost => SubmitData::ToHost(slice),
+            Direction::AllocatedToHost => SubmitData::AllocatedToHost(slice),
             _ => SubmitData::ToController(slice),
         }
     }

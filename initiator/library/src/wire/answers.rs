@@ -11,10 +11,10 @@ use ringfab_spec::identify::{
 use ringfab_spec::log::{AsyncEvent, NoticeInfo};
 use ringfab_spec::nqn::NqnField;
 use ringfab_spec::property::{self, ShutdownStatus};
-use ringfab_spec::zerocopy::{Immutable, KnownLayout, Unaligned};
 use ringfab_spec::{CompletionEntry, FromBytes, rdma_cm};
 use uuid::Uuid;
 
+use super::data::{AnswerData, Short};
 use crate::namespace::NamespaceIdentity;
 use crate::retry::RetryDelays;
 
@@ -148,8 +148,13 @@ pub(crate) struct ControllerFacts {
 }
 
 /// Reads the data of an Identify command.
-pub(crate) fn parse_controller(data: &[u8]) -> ControllerFacts {
-    let page: &IdentifyController = structure(data);
+pub(crate) fn parse_controller(data: AnswerData<'_>) -> Result<ControllerFacts, Short> {
+    let page: &IdentifyController = data.structure();
+    data.require_through(page, &page.ofcs)?;
+    Ok(controller_facts(page))
+}
+
+fn controller_facts(page: &IdentifyController) -> ControllerFacts {
     ControllerFacts {
         names: ControllerNames {
             serial: page.sn.to_string(),
@@ -205,9 +210,10 @@ pub(crate) struct NvmLimits {
 }
 
 /// Reads the data of an Identify command.
-pub(crate) fn parse_nvm_limits(data: &[u8]) -> NvmLimits {
-    let page: &IdentifyNvmController = structure(data);
-    NvmLimits {
+pub(crate) fn parse_nvm_limits(data: AnswerData<'_>) -> Result<NvmLimits, Short> {
+    let page: &IdentifyNvmController = data.structure();
+    data.require_through(page, &page.dmsl)?;
+    Ok(NvmLimits {
         told: true,
         vsl: page.vsl,
         wzsl: page.wzsl,
@@ -215,12 +221,15 @@ pub(crate) fn parse_nvm_limits(data: &[u8]) -> NvmLimits {
         dmrsl: page.dmrsl.get(),
         dmsl: page.dmsl.get(),
         allocation: page.aocs.ralbas(),
-    }
+    })
 }
 
-/// Appends the namespaces of an active list, from the data of an Identify command.
-pub(crate) fn parse_active(data: &[u8], list: &mut Vec<u32>) {
-    list.extend(structure::<NamespaceList>(data).iter());
+/// Appends the namespaces of a list, from the data of an Identify command or of the changed namespaces: up to a zero,
+/// or up to the end of what came.
+pub(crate) fn parse_active(data: AnswerData<'_>, list: &mut Vec<u32>) -> Result<(), Short> {
+    data.require(size_of::<u32>())?;
+    list.extend(data.structure::<NamespaceList>().iter());
+    Ok(())
 }
 
 /// Identify Namespace.
@@ -240,12 +249,13 @@ pub(crate) struct NamespaceFacts {
 }
 
 /// Reads the data of an Identify command.
-pub(crate) fn parse_namespace(data: &[u8]) -> NamespaceFacts {
-    let page: &IdentifyNamespace = structure(data);
+pub(crate) fn parse_namespace(data: AnswerData<'_>) -> Result<NamespaceFacts, Short> {
+    let page: &IdentifyNamespace = data.structure();
     // Up to sixteen formats, the upper bits of the index have no meaning.
     let index = if page.nlbaf_z > 15 { page.flbas.index() } else { page.flbas.index_low() };
-    let format = page.lbaf[usize::from(index)];
-    NamespaceFacts {
+    let format = &page.lbaf[usize::from(index)];
+    data.require_through(page, format)?;
+    Ok(NamespaceFacts {
         blocks: page.nsze.get(),
         block_shift: format.lbads(),
         metadata_bytes: format.ms(),
@@ -254,17 +264,21 @@ pub(crate) fn parse_namespace(data: &[u8]) -> NamespaceFacts {
         deallocated_reads_zeroes: page.dlfeat.read_behavior() == DeallocateFeatures::READS_ZEROES,
         preferred_write_blocks: if page.nsfeat.optperf() { u32::from(page.npwg_z.get()) + 1 } else { 1 },
         identity: NamespaceIdentity { nguid: nonzero(page.nguid), eui64: nonzero(page.eui64), uuid: None },
-    }
+    })
 }
 
-/// The UUID in a list of identification descriptors.
-pub(crate) fn parse_uuid(data: &[u8]) -> Option<Uuid> {
-    let uuid = NamespaceDescriptors::new(data).find_map(|descriptor| match descriptor {
+/// The UUID in a list of identification descriptors, if there is one.
+pub(crate) fn parse_uuid(data: AnswerData<'_>) -> Result<Option<Uuid>, Short> {
+    data.require(DESCRIPTOR_HEADER_BYTES)?;
+    let uuid = NamespaceDescriptors::new(data.received()).find_map(|descriptor| match descriptor {
         Ok(NamespaceDescriptor::Uuid(bytes)) => Some(bytes),
         _ => None,
     });
-    uuid.and_then(nonzero).map(Uuid::from_bytes)
+    Ok(uuid.and_then(nonzero).map(Uuid::from_bytes))
 }
+
+/// A descriptor, or the zeroes that end the list.
+const DESCRIPTOR_HEADER_BYTES: usize = 4;
 
 /// A name as text; what is not one is shown as far as it is text. What is not printable becomes a dot, so that a peer
 /// cannot write to a terminal.
@@ -272,11 +286,6 @@ pub(crate) fn nqn_text(field: &NqnField) -> String {
     let bytes = field.bytes().split(|byte| *byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(bytes);
     visible(text).to_string()
-}
-
-/// The data of an Identify command, which are as long as every structure that one can return.
-fn structure<T: FromBytes + KnownLayout + Immutable + Unaligned>(data: &[u8]) -> &T {
-    T::ref_from_prefix(data).expect("the data of an Identify command").0
 }
 
 fn nonzero<const N: usize>(bytes: [u8; N]) -> Option<[u8; N]> {
@@ -297,7 +306,8 @@ mod tests {
         data[128 + 4 * 17 + 2] = 12;
         for (formats_z, flbas, block_shift) in [(20, 0x01, 9), (20, 0x21, 12), (15, 0x21, 9), (20, 0x61, 0)] {
             (data[25], data[26]) = (formats_z, flbas);
-            assert_eq!(parse_namespace(&data).block_shift, block_shift, "FLBAS {flbas:#x} of {formats_z}");
+            let facts = parse_namespace(AnswerData::whole(&data)).expect("enough");
+            assert_eq!(facts.block_shift, block_shift, "FLBAS {flbas:#x} of {formats_z}");
         }
     }
 
@@ -307,8 +317,10 @@ mod tests {
         (data[0], data[1]) = (1, 8);
         (data[12], data[13]) = (3, 16);
         data[16..32].copy_from_slice(&[7; 16]);
-        assert_eq!(parse_uuid(&data), Some(Uuid::from_bytes([7; 16])));
-        assert_eq!(parse_uuid(&data[..31]), None);
+        let uuid = |bytes| parse_uuid(AnswerData::new(&data, bytes)).expect("enough");
+        assert_eq!(uuid(4096), Some(Uuid::from_bytes([7; 16])));
+        assert_eq!(uuid(32), Some(Uuid::from_bytes([7; 16])), "what came is enough");
+        assert_eq!(uuid(31), None);
     }
 
     #[test]
@@ -316,21 +328,52 @@ mod tests {
         let mut data = vec![0; 4096];
         data[4..10].copy_from_slice(b"a\x1b[2Jb");
         data[768..775].copy_from_slice(b"nqn.\x1b[H");
-        let facts = parse_controller(&data);
+        let facts = parse_controller(AnswerData::whole(&data)).expect("enough");
         assert_eq!((facts.names.serial.as_str(), facts.names.subsystem.as_str()), ("a.[2Jb", "nqn..[H"));
+    }
+
+    #[test]
+    fn an_answer_that_is_too_short_for_what_is_read_says_so_and_one_byte_more_is_enough() {
+        let mut data = vec![0; 4096];
+        data[26] = 2;
+        let short = |needed: u32| Some(Short { received: needed - 1, needed });
+        let with = |bytes| AnswerData::new(&data, bytes);
+        let list = |bytes| parse_active(with(bytes), &mut Vec::new());
+        let rows: [(usize, Option<Short>, Option<Short>); 5] = [
+            (1806, parse_controller(with(1805)).err(), parse_controller(with(1806)).err()),
+            (16, parse_nvm_limits(with(15)).err(), parse_nvm_limits(with(16)).err()),
+            // Of the third format.
+            (140, parse_namespace(with(139)).err(), parse_namespace(with(140)).err()),
+            (4, list(3).err(), list(4).err()),
+            (4, parse_uuid(with(3)).err(), parse_uuid(with(4)).err()),
+        ];
+        for (needed, less, enough) in rows {
+            assert_eq!((less, enough), (short(needed as u32), None));
+        }
+    }
+
+    #[test]
+    fn a_list_ends_with_what_came() {
+        let (mut data, mut list) = (vec![0; 4096], Vec::new());
+        (data[0], data[4]) = (3, 9);
+        parse_active(AnswerData::new(&data, 8), &mut list).expect("enough");
+        assert_eq!(list, [3, 9]);
     }
 
     proptest! {
         #[test]
-        fn any_identify_data_are_read_without_a_panic(seed: [u8; 32], at in 0_usize..4064) {
-            let mut data = vec![0xff; 4096];
-            data[at..at + 32].copy_from_slice(&seed);
-            parse_controller(&data);
-            parse_namespace(&data);
-            parse_nvm_limits(&data);
-            parse_uuid(&data);
+        fn any_identify_data_are_read_without_a_panic(
+            seed: [u8; 32], at in 0_usize..4064, received in 0_usize..5000,
+        ) {
+            let mut room = vec![0xff; 4096];
+            room[at..at + 32].copy_from_slice(&seed);
+            let data = AnswerData::new(&room, received);
+            let _short = parse_controller(data);
+            let _short = parse_namespace(data);
+            let _short = parse_nvm_limits(data);
+            let _short = parse_uuid(data);
             let mut list = Vec::new();
-            parse_active(&data, &mut list);
+            let _short = parse_active(data, &mut list);
             prop_assert!(list.len() <= NamespaceList::COUNT_MAX);
         }
     }

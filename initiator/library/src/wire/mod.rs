@@ -1,6 +1,7 @@
 //! Builds commands; [`answers`] parses the answers.
 
 pub(crate) mod answers;
+pub(crate) mod data;
 
 use std::num::NonZeroU16;
 use std::time::Duration;

@@ -24,6 +24,8 @@ pub(crate) struct Announced {
     pub(crate) dmrl: u8,
     pub(crate) dmrsl: u32,
     pub(crate) dmsl: u64,
+    /// Bytes of metadata of a block of its namespaces.
+    pub(crate) metadata_bytes: u16,
 }
 
 /// Commands of ONCS.
@@ -49,6 +51,7 @@ impl Default for Announced {
             dmrl: 0,
             dmrsl: 0,
             dmsl: 0,
+            metadata_bytes: 0,
         }
     }
 }

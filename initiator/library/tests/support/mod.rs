@@ -76,6 +76,8 @@ pub(crate) struct Peer {
     pub(crate) messages: Vec<Vec<u8>>,
     /// What it answers to Authentication Receive; none leaves it without an answer.
     pub(crate) message: Option<Vec<u8>>,
+    /// Of the answers to admin commands with this opcode and this low byte of dword 10, it writes only so many bytes.
+    pub(crate) cuts: Vec<(u8, u8, usize)>,
     queues: HashMap<QueuePairId, PeerQueue>,
     reads: HashMap<u64, (QueuePairId, SubmissionEntry, bool)>,
     next_id: u64,
@@ -121,6 +123,7 @@ impl Peer {
             aborts: false,
             messages: Vec::new(),
             message: None,
+            cuts: Vec::new(),
             queues: HashMap::new(),
             reads: HashMap::new(),
             next_id: 0,
@@ -194,6 +197,7 @@ impl Peer {
             }
             *left -= 1;
         }
+        assert_eq!(entry.fuse(), 0, "no half of a fused command is ever sent");
         let from_host = if is_io {
             matches!(entry.opcode, 1 | 5 | 9)
         } else {
@@ -305,6 +309,7 @@ impl Peer {
                 self.write_data(queue_pair, entry, &page[..entry.log_length() as usize]);
             }
             0x09 if entry.fid() == 7 => result = entry.cdw11.get().into(),
+            0x0a => self.write_data(queue_pair, entry, &[0x0a; 4096]),
             0x0c => return self.event_request = Some((queue_pair, entry)),
             0x08 if self.faults.mute_abort => return self.aborts_withheld.push((queue_pair, entry)),
             0x08 => result = u64::from(!self.abort(entry)),
@@ -392,6 +397,7 @@ impl Peer {
                 data[..8].copy_from_slice(&self.blocks.to_le_bytes());
                 data[33] = self.announced.dlfeat;
                 data[104..120].fill(if self.faults.other_nguid { 2 } else { 1 });
+                data[128..130].copy_from_slice(&self.announced.metadata_bytes.to_le_bytes());
                 data[130] = 12;
             }
             1 => {
@@ -417,6 +423,14 @@ impl Peer {
         let Ok(Sgl::KeyedDataBlock { address, key, .. }) = entry.sgl.parse() else {
             panic!("{:?}", entry.sgl)
         };
+        let is_io = self.queues[&queue_pair].qid != 0;
+        let which = |(opcode, select, _): &&(u8, u8, usize)| {
+            !is_io && (*opcode, *select) == (entry.opcode, entry.cdw10.get() as u8)
+        };
+        let data = &data[..self.cuts.iter().find(which).map_or(data.len(), |(.., bytes)| *bytes)];
+        if data.is_empty() {
+            return;
+        }
         let mut buffer = self.pool.take(data.len()).expect("a buffer");
         buffer.copy_from_slice(data);
         let source = Slice { shared_buffer: buffer.share(), offset: 0, length: data.len() as u32 };

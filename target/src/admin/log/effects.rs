@@ -54,3 +54,74 @@ pub(super) fn features(controller: &Controller) -> Page {
     }
     Page::of(&log)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The admin commands of NVM Express Base 2.0 that a controller behind a fabric may have, by their opcodes.
+    const ADMIN_NAMES: [(u8, &str); 23] = [
+        (0x02, "Get Log Page"),
+        (0x06, "Identify"),
+        (0x08, "Abort"),
+        (0x09, "Set Features"),
+        (0x0a, "Get Features"),
+        (0x0c, "Asynchronous Event Request"),
+        (0x0d, "Namespace Management"),
+        (0x10, "Firmware Commit"),
+        (0x11, "Firmware Image Download"),
+        (0x14, "Device Self-test"),
+        (0x15, "Namespace Attachment"),
+        (0x18, "Keep Alive"),
+        (0x19, "Directive Send"),
+        (0x1a, "Directive Receive"),
+        (0x1c, "Virtualization Management"),
+        (0x1d, "NVMe-MI Send"),
+        (0x1e, "NVMe-MI Receive"),
+        (0x20, "Capacity Management"),
+        (0x24, "Lockdown"),
+        (0x80, "Format NVM"),
+        (0x81, "Security Send"),
+        (0x82, "Security Receive"),
+        (0x84, "Sanitize"),
+    ];
+
+    /// Those of NVM Command Set 1.0.
+    const IO_NAMES: [(u8, &str); 13] = [
+        (0x00, "Flush"),
+        (0x01, "Write"),
+        (0x02, "Read"),
+        (0x04, "Write Uncorrectable"),
+        (0x05, "Compare"),
+        (0x08, "Write Zeroes"),
+        (0x09, "Dataset Management"),
+        (0x0c, "Verify"),
+        (0x0d, "Reservation Register"),
+        (0x0e, "Reservation Report"),
+        (0x11, "Reservation Acquire"),
+        (0x15, "Reservation Release"),
+        (0x19, "Copy"),
+    ];
+
+    /// Names of the first column of a table of docs/not-there.md whose second says that the target has nothing of it.
+    fn not_there() -> Vec<&'static str> {
+        let document = include_str!("../../../../docs/not-there.md");
+        let rows = document.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+        let missing = rows.filter(|(_, target)| target.starts_with("no"));
+        missing.flat_map(|(what, _)| what.split([',', ':'])).map(str::trim).collect()
+    }
+
+    #[test]
+    fn a_command_is_there_or_in_the_list_of_what_is_not_there() {
+        let missing = not_there();
+        let admin = ADMIN_NAMES.map(|(code, name)| (name, opcodes(false).contains(&AdminOpcode(code))));
+        let io = IO_NAMES.map(|(code, name)| (name, IO.iter().any(|(known, _)| known.0 == code)));
+        for (name, there) in admin.into_iter().chain(io) {
+            assert_ne!(
+                there,
+                missing.contains(&name),
+                "{name}: is it there ({there}), or in docs/not-there.md?"
+            );
+        }
+    }
+}

@@ -114,7 +114,7 @@ pub(super) fn examine(file: &Path) -> Steps {
     steps.add("state", || system::state_folder(&config.target.state_dir));
     let serving = machine::server_of(&config);
     let process = serving.map_or(Process::Own, Process::Target);
-    steps.look("locked memory", || system::locked_memory(&config, process));
+    steps.add("locked memory", || Ok(system::locked_memory(&config, process)));
     steps.add("addresses", || system::addresses(&config, process));
     steps.look("open files", || system::open_files(&config, process));
     let begun = Instant::now();
@@ -123,7 +123,7 @@ pub(super) fn examine(file: &Path) -> Steps {
         steps.push("machine", begun.elapsed(), Ok("addresses, ports and disks are there".to_owned()));
     }
     for finding in findings {
-        let trouble = Trouble(format!("{}: {}", finding.what, finding.message), finding.advice.to_owned());
+        let trouble = Trouble(format!("{}: {}", finding.what, finding.message), finding.advice.into_owned());
         steps.push("machine", begun.elapsed(), Err(trouble));
     }
     running::looks(&mut steps, &config, file);
@@ -193,7 +193,10 @@ mod tests {
         assert!(trouble_of(&steps, "permissions")[0].contains("everybody may write"), "{steps}");
         assert!(trouble_of(&steps, "state")[0].contains("state"), "{steps}");
         let open = steps.0.iter().find(|step| step.step == "permissions").expect("a step");
-        assert!(open.look && steps.to_string().contains("note   permissions"), "it serves all the same: {steps}");
+        assert!(
+            open.look && steps.to_string().contains("note   permissions"),
+            "it serves all the same: {steps}"
+        );
         std::fs::write(&file, "colour = 1\n").expect("a file");
         let steps = examine(&file);
         assert!(trouble_of(&steps, "configuration")[0].contains("colour: is not a known key"), "{steps}");

@@ -98,16 +98,17 @@ pub(super) fn state_folder(folder: &Path) -> Result<String, Trouble> {
     Ok(format!("{} can be written", existing.visible()))
 }
 
-/// What the pools of all cores need. Rings lock it; without that, file I/O is slower.
-pub(super) fn locked_memory(config: &Config, process: Process) -> Result<String, Trouble> {
+/// What the pools of all cores need. Rings lock it. Without that all works, and file I/O is slower: nothing is wrong.
+pub(super) fn locked_memory(config: &Config, process: Process) -> String {
     let needed = config.memory.bytes() * config.target.cores.len() as u64;
     let allowed = if process.may_lock_any() { u64::MAX } else { process.limits("Max locked memory").0 };
     let shown = if allowed == u64::MAX { "any number".to_owned() } else { format_size(allowed) };
     let text = format!("{} are needed, {shown} allowed to {process}", format_size(needed));
     if allowed < needed {
-        return Err(Trouble::new(text, "allow as much: ulimit -l, or LimitMEMLOCK= of the unit"));
+        return text
+            + ": file I/O is somewhat slower than with as much (ulimit -l, or LimitMEMLOCK= of the unit)";
     }
-    Ok(text)
+    text
 }
 
 /// What the buffers, memory namespaces and threads take of what the process may map.

@@ -167,5 +167,8 @@ fn let_go(own_log: &OwnLog) -> Result<()> {
         }
     };
     dup2_stderr(descriptor)?;
+    if matches!(own_log, OwnLog::Journal(_)) {
+        log::goes_to_journal();
+    }
     Ok(())
 }

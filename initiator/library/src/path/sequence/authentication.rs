@@ -10,7 +10,8 @@ use std::mem;
 use std::sync::Arc;
 
 use ringfab_auth::{
-    Authenticated, Computation, HostStep, HostTransaction, Names, Parties, PolicyError, system_random,
+    Authenticated, Computation, HostState, HostStep, HostTransaction, Names, Parties, PolicyError,
+    system_random,
 };
 use ringfab_fabric::tcp::Psk;
 use ringfab_spec::Nqn;
@@ -295,6 +296,12 @@ impl Authentication {
             (self.transaction, self.message, self.want) = (Some(transaction), message, Want::Exchange);
         }
         Ok(&self.message)
+    }
+
+    /// Whether the controller has said nothing yet.
+    pub(super) fn is_first_message(&self) -> bool {
+        let state = self.transaction.as_ref().map(HostTransaction::state);
+        state == Some(HostState::AwaitChallenge)
     }
 
     /// A message of the controller.

@@ -15,6 +15,7 @@ use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
 use crate::retry::RetryDelays;
 use crate::wire::answers;
+use crate::wire::data::{AnswerData, Short};
 
 /// Collected while the sequence runs.
 #[derive(Debug, Default)]
@@ -49,9 +50,9 @@ impl Facts {
         &mut self,
         step: SequenceStep,
         entry: &CompletionEntry,
-        data: &[u8],
+        data: AnswerData<'_>,
         queues_wanted: u16,
-    ) -> Result<(), Cause> {
+    ) -> Result<(), Short> {
         let success = entry.status().is_success();
         match step {
             SequenceStep::Connect => self.cntlid = entry.connect_cntlid(),
@@ -61,15 +62,19 @@ impl Facts {
                 self.last_status = answers::parse_status(entry.result());
             }
             SequenceStep::Identify => {
-                self.controller = answers::parse_controller(data);
+                self.controller = answers::parse_controller(data)?;
                 // Until it knows that we honour them, its delays are none.
                 self.retry_delays = RetryDelays { crdt: Default::default(), ..self.controller.retry_delays };
             }
             SequenceStep::EventConfig => {
                 self.discovery_log_events = success && self.controller.discovery_log_notices;
             }
-            SequenceStep::Limits if success => self.limits = answers::parse_nvm_limits(data),
-            SequenceStep::Limits => self.limits = answers::NvmLimits::default(),
+            SequenceStep::Limits => {
+                self.limits = answers::NvmLimits::default();
+                if success {
+                    self.limits = answers::parse_nvm_limits(data)?;
+                }
+            }
             SequenceStep::HostBehavior if success => self.retry_delays = self.controller.retry_delays,
             SequenceStep::QueueCount => self.queues = answers::parse_queue_count(entry).min(queues_wanted),
             _ => {}
@@ -121,8 +126,9 @@ impl Facts {
     }
 
     /// A namespace from its Identify data; `None` when it is not active.
-    pub(super) fn namespace(&self, nsid: u32, data: &[u8]) -> Result<Option<Namespace>, Cause> {
+    pub(super) fn namespace(&self, nsid: u32, data: AnswerData<'_>) -> Result<Option<Namespace>, Cause> {
         let facts = answers::parse_namespace(data);
+        let facts = facts.map_err(|short| short.cause(SequenceStep::Namespace(0).command()))?;
         if facts.blocks == 0 {
             return Ok(None);
         }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use ringfab_fabric::tcp::Psk;
 use ringfab_memory::{Buffer, Pool, SharedBuffer};
 use ringfab_reactor::Time;
+use ringfab_spec::auth::AuthHeader;
 use ringfab_spec::{CompletionEntry, IntoBytes, Status, SubmissionEntry};
 
 use super::connector::QueueShare;
@@ -21,7 +22,7 @@ use super::io_queues::IoQueues;
 use super::keep_alive::KeepAlive;
 use super::queues::ADMIN_QUEUE_SIZE;
 use super::reports::{PathEvent, Reports};
-use crate::authentication::Keys;
+use crate::authentication::{AuthenticationFailure, Keys};
 use crate::command::{Command, Direction, Owner};
 use crate::error::{Cause, ConnectError, Step};
 use crate::messages::{Done, OpenQueues};
@@ -30,6 +31,7 @@ use crate::refusal::RefusedField;
 use crate::retry::{RetryDelays, Tries, Verdict, judge};
 use crate::url::Transport;
 use crate::wire;
+use crate::wire::data::{AnswerData, Short};
 use crate::work::Task;
 use authentication::{Authentication, Stage};
 use facts::Facts;
@@ -244,17 +246,34 @@ impl Sequence {
         match self.authentication.on_work(task, done) {
             Ok(true) if stage.is_work() => self.end_step(context, step),
             Ok(_) => Action::Nothing,
-            // Nothing is lost: the keys that were good are so until the next connection.
             Err(cause) if self.purpose == Purpose::Reauthenticate => {
-                self.authentication.refuse_keys();
-                let error = ConnectError { peer: self.options.url.peer(), step: step.step(), cause };
-                tracing::warn!("not authenticated again, and the connection goes on: {error}");
-                context.reports.push(PathEvent::Reauthenticated(Err(error)));
-                self.step = None;
-                self.go_idle(context)
+                self.give_up_reauthentication(context, step, cause)
             }
             Err(cause) => Action::Fail(step.step(), cause),
         }
+    }
+
+    /// Nothing is lost: the keys that were good are so until the next connection.
+    fn give_up_reauthentication(
+        &mut self,
+        context: &mut Context<'_>,
+        step: SequenceStep,
+        cause: Cause,
+    ) -> Action {
+        self.authentication.refuse_keys();
+        let error = ConnectError { peer: self.options.url.peer(), step: step.step(), cause };
+        tracing::warn!("not authenticated again, and the connection goes on: {error}");
+        context.reports.push(PathEvent::Reauthenticated(Err(error)));
+        self.step = None;
+        self.go_idle(context)
+    }
+
+    /// Whether the controller does not take a second authentication on a connection, as SPDK's.
+    fn refuses_to_repeat(&self, step: SequenceStep, status: Status) -> bool {
+        self.purpose == Purpose::Reauthenticate
+            && matches!(step, SequenceStep::Authenticate(_, Stage::Send))
+            && self.authentication.is_first_message()
+            && status.code() == Status::COMMAND_SEQUENCE_ERROR
     }
 
     /// Nothing runs: what was put off begins.
@@ -404,7 +423,7 @@ impl Sequence {
         }
         match self.scratch.take(context.pool) {
             Ok(buffer) => {
-                let command = command.with_data(Direction::ToHost, buffer, 0, SCRATCH_BYTES as u32);
+                let command = command.with_data(Direction::AllocatedToHost, buffer, 0, SCRATCH_BYTES as u32);
                 Action::Send { number, command }
             }
             Err(cause) => Action::Fail(step.step(), cause),
@@ -466,15 +485,20 @@ impl Sequence {
         command: Command,
         entry: &CompletionEntry,
     ) -> Action {
-        let sent = command.entry;
+        let (sent, received) = (command.entry, command.received as usize);
         self.take_back(command);
         let Some(step) = self.step.take() else { return Action::Nothing };
         let status = entry.status();
         if !status.is_success() && !step.is_optional() && !tolerates(&self.options, step, status) {
             return self.on_refusal(context, step, &sent, entry);
         }
-        if let Err(cause) = self.learn(context, step, entry) {
-            return Action::Fail(step.step(), cause);
+        match self.learn(context, step, entry, received) {
+            Ok(()) => {}
+            // As if the controller did not have it.
+            Err(cause @ Cause::Short { .. }) if step.is_optional() => {
+                tracing::warn!(peer = self.options.url.peer(), %cause, "it is done without");
+            }
+            Err(cause) => return Action::Fail(step.step(), cause),
         }
         self.tries = Tries::default();
         self.go_on(context, step)
@@ -489,6 +513,10 @@ impl Sequence {
         answer: &CompletionEntry,
     ) -> Action {
         let status = answer.status();
+        if self.refuses_to_repeat(step, status) {
+            let cause = Cause::Authentication(AuthenticationFailure::OnlyOnce);
+            return self.give_up_reauthentication(context, step, cause);
+        }
         let (verdict, policy) = (judge(status), &self.options.reconnect);
         // Whoever attaches does not wait for a path: an attempt has its own bound and its own next one.
         if step.may_repeat()
@@ -516,21 +544,25 @@ impl Sequence {
         Action::Fail(step.step(), cause)
     }
 
-    /// Remembers what an answer says.
+    /// Remembers what an answer says, and so many bytes of data.
     fn learn(
         &mut self,
         context: &mut Context<'_>,
         step: SequenceStep,
         entry: &CompletionEntry,
+        received: usize,
     ) -> Result<(), Cause> {
         let queues_wanted = queues_wanted(&self.options, self.share);
         let (facts, namespaces, authentication) =
             (&mut self.facts, &mut self.namespaces, &mut self.authentication);
-        let mut learn = |data: &[u8]| {
+        let short = |short: Short| short.cause(step.command());
+        let mut learn = |room: &[u8]| {
+            let data = AnswerData::new(room, received);
             if step.is_message() {
-                authentication.on_message(data);
+                data.require(AuthHeader::SIZE).map_err(short)?;
+                authentication.on_message(data.received());
             }
-            facts.learn(step, entry, data, queues_wanted)?;
+            facts.learn(step, entry, data, queues_wanted).map_err(short)?;
             namespaces.learn(step, entry, data, facts)
         };
         match &self.scratch.0 {

@@ -6,6 +6,7 @@ use super::facts::Facts;
 use super::steps::SequenceStep;
 use crate::error::Cause;
 use crate::namespace::Namespace;
+use crate::wire::data::{AnswerData, Short};
 use crate::wire::{self, answers};
 
 /// Namespaces at most.
@@ -48,24 +49,27 @@ impl NamespaceScan {
         &mut self,
         step: SequenceStep,
         entry: &CompletionEntry,
-        data: &[u8],
+        data: AnswerData<'_>,
         facts: &Facts,
     ) -> Result<(), Cause> {
         let success = entry.status().is_success();
+        let short = |short: Short| short.cause(step.command());
         match step {
             SequenceStep::ChangedLog => {
                 self.list.clear();
                 if success {
-                    answers::parse_active(data, &mut self.list);
+                    answers::parse_active(data, &mut self.list).map_err(short)?;
                 }
             }
-            SequenceStep::List(_) | SequenceStep::Listed(_) => answers::parse_active(data, &mut self.list),
+            SequenceStep::List(_) | SequenceStep::Listed(_) => {
+                answers::parse_active(data, &mut self.list).map_err(short)?;
+            }
             SequenceStep::Namespace(index) if success => {
                 self.found.extend(facts.namespace(self.list[index], data)?);
             }
             SequenceStep::Descriptors(_) if success => {
                 if let Some(namespace) = self.found.last_mut() {
-                    namespace.identity.uuid = answers::parse_uuid(data);
+                    namespace.identity.uuid = answers::parse_uuid(data).map_err(short)?;
                 }
             }
             _ => {}

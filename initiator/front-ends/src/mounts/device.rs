@@ -3,38 +3,38 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::fuse::holders::Mount;
+use super::holders::Mount;
 
 /// What the kernel counts sizes in.
 const SECTOR_BYTES: u64 = 512;
 
 /// Whether a device has this file.
-pub(super) fn has_file(device: &Path, file: &Path) -> bool {
+pub(crate) fn has_file(device: &Path, file: &Path) -> bool {
     backing_file(device).is_some_and(|found| found == file)
 }
 
 /// The devices whose file is below a directory.
-pub(super) fn below(directory: &Path) -> Vec<PathBuf> {
+pub(crate) fn below(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let devices = entries.map(|entry| Path::new("/dev").join(entry.file_name()));
     devices.filter(|device| backing_file(device).is_some_and(|file| file.starts_with(directory))).collect()
 }
 
 /// Where a device is mounted.
-pub(super) fn mounts(device: &Path) -> Vec<PathBuf> {
+pub(crate) fn mounts(device: &Path) -> Vec<PathBuf> {
     let mounts = Mount::all().into_iter().filter(|mount| Path::new(&mount.source) == device);
     mounts.map(|mount| mount.at).collect()
 }
 
 /// What a device does, as the kernel counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Activity {
-    pub(super) sectors_written: u64,
-    pub(super) in_flight: u64,
+pub(crate) struct Activity {
+    pub(crate) sectors_written: u64,
+    pub(crate) in_flight: u64,
 }
 
 /// What a device does.
-pub(super) fn activity(device: &Path) -> Option<Activity> {
+pub(crate) fn activity(device: &Path) -> Option<Activity> {
     Activity::parse(&attribute(device, "stat")?)
 }
 
@@ -46,19 +46,19 @@ impl Activity {
 }
 
 /// The size of a device.
-pub(super) fn bytes(device: &Path) -> Option<u64> {
+pub(crate) fn bytes(device: &Path) -> Option<u64> {
     let sectors: u64 = attribute(device, "size")?.parse().ok()?;
     sectors.checked_mul(SECTOR_BYTES)
 }
 
 /// Whether the kernel reads and writes its file without a cache of its own.
-pub(super) fn does_direct_io(device: &Path) -> bool {
+pub(crate) fn does_direct_io(device: &Path) -> bool {
     attribute(device, "loop/dio").is_some_and(|text| text == "1")
 }
 
 /// Whether a file system is mounted there whose loop device has a file of a FUSE server that is gone. When its mount is
 /// gone, too, the kernel shows the file's path from the mount's root.
-pub(super) fn is_lost_at(directory: &Path) -> bool {
+pub(crate) fn is_lost_at(directory: &Path) -> bool {
     let device = Mount::at(directory).map(|mount| PathBuf::from(mount.source));
     let file = device.and_then(|device| backing_file(&device));
     file.is_some_and(|file| is_disk_at_root(&file) && !file.exists())

@@ -1,5 +1,6 @@
-//! Files that the target makes again and again, for programs that read them: each appears whole, and takes the place of
-//! none but one of its own kind. A path of a configuration may be a slip, and what is there somebody's only copy.
+//! Files that a program makes again and again, for other programs that read them: each appears whole, and takes the
+//! place of none but one of its own kind. A path of a configuration or a command line may be a slip, and what is there
+//! somebody's only copy.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
@@ -13,20 +14,20 @@ use ringfab_base::VisiblePath as _;
 const HEAD_BYTES: u64 = 128;
 
 /// What the name of a file ends in that is not whole yet. Nobody takes it for one that is.
-pub(crate) const DRAFT: &str = ".new";
+pub const DRAFT: &str = ".new";
 
 /// What a file is for.
 #[derive(Debug)]
-pub(crate) struct Kind {
+pub struct Kind {
     /// For people: what it has instead of what another file has.
-    pub(crate) what: &'static str,
+    pub what: &'static str,
     /// Whether a file that begins so is one, or the beginning of one.
-    pub(crate) is_one: fn(&[u8]) -> bool,
+    pub is_one: fn(&[u8]) -> bool,
 }
 
 /// A file that was made. It can be removed, and another one with its name cannot.
 #[derive(Debug)]
-pub(crate) struct MadeFile {
+pub struct MadeFile {
     path: PathBuf,
     device: u64,
     inode: u64,
@@ -34,7 +35,10 @@ pub(crate) struct MadeFile {
 
 impl MadeFile {
     /// What was just made.
-    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The system's, also when nothing is there.
+    pub fn at(path: &Path) -> io::Result<Self> {
         Ok(Self::of(path, &fs::symlink_metadata(path)?))
     }
 
@@ -43,7 +47,10 @@ impl MadeFile {
     }
 
     /// Removes it, unless another one has its name by now.
-    pub(crate) fn remove(&self) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// The system's, and that another one has its name.
+    pub fn remove(&self) -> io::Result<()> {
         let found = fs::symlink_metadata(&self.path)?;
         if (found.dev(), found.ino()) != (self.device, self.inode) {
             return Err(io::Error::other("another file has its name"));
@@ -53,7 +60,7 @@ impl MadeFile {
 }
 
 /// What is made first, beside its place, and then gets its name.
-pub(crate) fn draft(path: &Path, suffix: &str) -> PathBuf {
+pub fn draft(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(suffix);
     path.with_file_name(name)
@@ -64,7 +71,7 @@ pub(crate) fn draft(path: &Path, suffix: &str) -> PathBuf {
 ///
 /// # Errors
 /// The system's, and what is there that is not to be replaced.
-pub(crate) fn replace(path: &Path, suffix: &str, kind: &Kind, text: &str) -> io::Result<MadeFile> {
+pub fn replace(path: &Path, suffix: &str, kind: &Kind, text: &str) -> io::Result<MadeFile> {
     may_replace(path, kind)?;
     let draft = draft(path, suffix);
     // One that was left behind, or somebody's.
@@ -92,7 +99,7 @@ fn write(file: &mut File, text: &str) -> io::Result<()> {
 ///
 /// # Errors
 /// The system's, and why it is not one that may be replaced.
-pub(crate) fn may_replace(path: &Path, kind: &Kind) -> io::Result<bool> {
+pub fn may_replace(path: &Path, kind: &Kind) -> io::Result<bool> {
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
     let found = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),

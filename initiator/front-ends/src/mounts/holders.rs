@@ -1,9 +1,12 @@
 //! What keeps a mount busy: open files, working directories, loop devices and mounts of these.
 
 use std::fmt;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::OFlag;
 use ringfab_base::{VisiblePath as _, shell_quoted, visible};
 
 /// Something that uses a file of the mount.
@@ -81,18 +84,69 @@ fn mounted_from(mountinfo: &str, source: &str) -> Vec<PathBuf> {
 
 fn processes(directory: &Path) -> Vec<Holder> {
     let own = std::process::id();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let holder = |pid: u32| {
         let process = PathBuf::from(format!("/proc/{pid}"));
         let open = fs::read_dir(process.join("fd")).into_iter().flatten().flatten().map(|entry| entry.path());
         let mut links = open.chain([process.join("cwd"), process.join("root")]);
         // What a link points to is only read, so that nothing waits for the file system itself.
         let file = links.find_map(|link| fs::read_link(link).ok().filter(|to| to.starts_with(directory)))?;
-        let name = fs::read_to_string(process.join("comm")).unwrap_or_default().trim_end().to_owned();
-        Some(Holder::Process { pid, name, file })
+        Some(Holder::Process { pid, name: name_of(&process), file })
     };
-    pids.filter(|pid| *pid != own).filter_map(holder).collect()
+    pids().filter(|pid| *pid != own).filter_map(holder).collect()
+}
+
+fn pids() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn name_of(process: &Path) -> String {
+    fs::read_to_string(process.join("comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+/// Who uses a mount that is out of the tree, where paths do not lead to it any more.
+pub(crate) fn of_detached(mount: u64) -> Option<String> {
+    pids().find_map(|pid| {
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let file = open_on(&process, mount).or_else(|| {
+            let links = ["cwd", "root"].map(|name| process.join(name));
+            links.into_iter().find(|link| is_link_to(link, mount)).and_then(|link| fs::read_link(link).ok())
+        })?;
+        let holder = Holder::Process { pid, name: name_of(&process), file };
+        Some(format!("{holder} of the mount that was taken out of the tree"))
+    })
+}
+
+/// A file of a mount that a process has open.
+fn open_on(process: &Path, mount: u64) -> Option<PathBuf> {
+    let open = fs::read_dir(process.join("fdinfo")).ok()?.flatten();
+    let mut on_it = open.filter(|entry| mount_of(&entry.path()) == Some(mount));
+    on_it.find_map(|entry| fs::read_link(process.join("fd").join(entry.file_name())).ok())
+}
+
+/// The mount of a descriptor, by its file in a folder `fdinfo`.
+fn mount_of(info: &Path) -> Option<u64> {
+    let text = fs::read_to_string(info).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
+}
+
+/// Whether a link of a process leads into a mount. One to a file system that another machine or program serves is left
+/// alone: nobody shall wait for it.
+fn is_link_to(link: &Path, mount: u64) -> bool {
+    let Ok(path) = fs::read_link(link) else { return false };
+    let below = Mount::all().into_iter().filter(|mount| path.starts_with(&mount.at));
+    let deepest = below.max_by_key(|mount| mount.at.as_os_str().len());
+    let may_wait = |kind: &str| {
+        ["nfs", "cifs", "smb", "fuse", "9p", "ceph", "autofs", "afs"].iter().any(|one| kind.starts_with(one))
+    };
+    // Where a path says nothing more it may lead into a mount out of the tree, and who waits for the root waits anyway.
+    if deepest.is_some_and(|mount| mount.at != Path::new("/") && may_wait(&mount.kind)) {
+        return false;
+    }
+    let only_a_name = OpenOptions::new().read(true).custom_flags(OFlag::O_PATH.bits()).open(link);
+    only_a_name.is_ok_and(|file| {
+        mount_of(Path::new(&format!("/proc/self/fdinfo/{}", file.as_raw_fd()))) == Some(mount)
+    })
 }
 
 /// Who uses the file system of a disk below `directory`, also where only others see it.
@@ -103,13 +157,11 @@ pub(crate) fn describe_disk(directory: &Path, device: &Path) -> String {
 
 /// Which process sees a disk mounted that is mounted nowhere here: in a container, for instance.
 pub(crate) fn in_another_namespace(device: &Path) -> Option<String> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.find_map(|pid| {
+    pids().find_map(|pid| {
         let process = PathBuf::from(format!("/proc/{pid}"));
         let mounts = fs::read_to_string(process.join("mountinfo")).ok()?;
         let place = mounted_from(&mounts, device.to_str()?).into_iter().next()?;
-        let name = fs::read_to_string(process.join("comm")).unwrap_or_default().trim_end().to_owned();
+        let name = name_of(&process);
         let (name, shown, place) = (visible(name), device.visible(), place.visible());
         Some(format!("process {pid} ({name}) has {shown} mounted at {place} in a mount namespace of its own"))
     })
@@ -118,6 +170,8 @@ pub(crate) fn in_another_namespace(device: &Path) -> Option<String> {
 /// A line of `mountinfo`, as far as it matters here.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mount {
+    /// The number that the kernel has given it, which is no other one's as long as anybody uses it.
+    pub(crate) id: u64,
     pub(crate) at: PathBuf,
     pub(crate) kind: String,
     pub(crate) source: String,
@@ -126,9 +180,15 @@ pub(crate) struct Mount {
 impl Mount {
     fn parse(line: &str) -> Option<Self> {
         let (front, back) = line.split_once(" - ")?;
+        let id = front.split(' ').next()?.parse().ok()?;
         let at = unescape(front.split(' ').nth(4)?);
         let mut back = back.split(' ');
-        Some(Self { at: PathBuf::from(at), kind: back.next()?.to_owned(), source: unescape(back.next()?) })
+        Some(Self {
+            id,
+            at: PathBuf::from(at),
+            kind: back.next()?.to_owned(),
+            source: unescape(back.next()?),
+        })
     }
 
     /// All mounts that this process sees, in the order in which they lie on each other.
@@ -144,7 +204,7 @@ impl Mount {
 }
 
 /// Spaces, tabs, newlines and backslashes are written in octal there.
-fn unescape(text: &str) -> String {
+pub(crate) fn unescape(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
@@ -175,11 +235,28 @@ mod tests {
             r"fuse.ringfab 10.0.0.5:4420/a\134b rw,user_id=0"
         );
         let mount = Mount::parse(line).expect("a line");
-        assert_eq!((mount.at, mount.kind), (PathBuf::from("/mnt/my disk"), "fuse.ringfab".to_owned()));
+        let expected = (36, PathBuf::from("/mnt/my disk"), "fuse.ringfab".to_owned());
+        assert_eq!((mount.id, mount.at, mount.kind), expected);
         assert_eq!(mount.source, r"10.0.0.5:4420/a\b");
         assert_eq!(Mount::parse("36 35 0:41 / /mnt"), None);
         let loops = "1 2 7:0 / /mnt/a rw - ext4 /dev/loop0 rw\n1 2 7:1 / /mnt/b rw - ext4 /dev/loop10 rw\n";
         assert_eq!(mounted_from(loops, "/dev/loop0"), [PathBuf::from("/mnt/a")]);
+    }
+
+    #[test]
+    fn a_mount_out_of_the_tree_is_found_by_its_number() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = fs::File::create(folder.path().join("file")).expect("a file");
+        let id = mount_of(Path::new(&format!("/proc/self/fdinfo/{}", file.as_raw_fd()))).expect("a number");
+        assert!(Mount::all().iter().any(|mount| mount.id == id), "{id}");
+        assert_eq!(open_on(Path::new("/proc/self"), u64::MAX), None);
+        assert!(open_on(Path::new("/proc/self"), id).is_some());
+        let own = fs::read_link("/proc/self/cwd").expect("a directory");
+        let deepest = Mount::all().into_iter().filter(|mount| own.starts_with(&mount.at));
+        let deepest = deepest.max_by_key(|mount| mount.at.as_os_str().len()).expect("a mount");
+        assert!(is_link_to(Path::new("/proc/self/cwd"), deepest.id));
+        assert!(!is_link_to(Path::new("/proc/self/cwd"), u64::MAX));
+        assert_eq!(of_detached(u64::MAX), None);
     }
 
     #[test]
