@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ringfab_base::VisiblePath as _;
 use ringfab_process::made_file::{DRAFT, draft};
 
 use super::{Change, Config, KeySource, NamespaceConfig, Source, SubsystemConfig};

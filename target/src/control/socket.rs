@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::Group;
+use ringfab_base::VisiblePath as _;
 use ringfab_process::made_file::MadeFile;
 use socket2::{Domain, SockAddr, Socket, Type};
 

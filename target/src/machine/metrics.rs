@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
 use ringfab_process::made_file;
 
 use super::{Finding, folder, listeners};

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
 use ringfab_process::made_file::{self, DRAFT, Kind};
 
 use super::families::{Format, encode};

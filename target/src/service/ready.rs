@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
 use ringfab_process::made_file::{self, Kind, MadeFile};
 
 use super::{ServeError, ServeOptions};

@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use ringfab_base::VisiblePath as _;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::facts::Ended;
