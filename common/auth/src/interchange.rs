@@ -172,8 +172,8 @@ impl Interchange {
 }
 
 /// Whether a text is a PSK that was derived from a configured one (TCP Transport 1.1, section 3.6.1.4): behind its
-/// identity, `NVMe1R01 HOSTNQN ...`, or in the interchange format with version 0. Version 0 is that of identities without
-/// a digest; configured keys have version 1.
+/// identity, `NVMe1R01 HOSTNQN ...`, or in the interchange format with version 0. Version 0 is that of identities
+/// without a digest; configured keys have version 1.
 fn is_derived(text: &str) -> bool {
     let of_identity =
         |rest: &[u8]| matches!(rest, [b'0' | b'1', b'R' | b'G', b'0', b'0'..=b'9', b' ' | b'\t', ..]);

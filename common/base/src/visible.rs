@@ -1,8 +1,9 @@
 //! Names that others chose, as people read them.
 //!
-//! A name of a host, of a file or of an interface may have characters that a terminal obeys, that end a line, that turn
-//! the direction of writing, or that nobody sees. Whoever prints such a name prints [`visible`]: these characters appear
-//! as escapes, `\u{202e}`, and everything else as it is. JSON has escapes of its own and gets the name as it is.
+//! A name of a host, of a file or of an interface may have characters that a terminal obeys, that end a line, that
+//! turn the direction of writing, or that nobody sees. Whoever prints such a name prints [`visible`]: these
+//! characters appear as escapes, `\u{202e}`, and everything else as it is. JSON has escapes of its own and gets the
+//! name as it is.
 
 use std::fmt::{self, Write};
 use std::path::Path;
@@ -61,7 +62,8 @@ pub fn is_visible(character: char) -> bool {
 /// Separators of lines and paragraphs, the direction of writing (bidirectional formatting), and annotations.
 fn is_format(character: char) -> bool {
     matches!(character,
-        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fff9}'..='\u{fffb}')
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        | '\u{fff9}'..='\u{fffb}')
 }
 
 /// `Default_Ignorable_Code_Point` of Unicode 17.0.

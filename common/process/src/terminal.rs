@@ -159,8 +159,8 @@ fn in_colour(paint: Paint, text: &str) -> String {
 }
 
 /// A text as it goes to a stream: with escapes for what a terminal would obey, or nobody sees. The ends of its lines
-/// stay, and colours where the stream has them. A name in a line needs [`ringfab_base::visible`] before that, or it could
-/// end the line.
+/// stay, and colours where the stream has them. A name in a line needs [`ringfab_base::visible`] before that, or it
+/// could end the line.
 pub fn visible_text(stream: Stream, text: &str) -> String {
     if !is_coloured(stream) {
         return visible_lines(text);

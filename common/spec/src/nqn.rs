@@ -3,10 +3,10 @@
 //! A name is UTF-8, of 223 bytes at most. Two things are checked, and each end asks for what it needs:
 //!
 //! - [`Nqn::new`]: what every name has to keep to. It is not empty, and all of its characters can be seen. A control
-//!   character, one that turns the direction of writing, or an invisible one, as a byte order mark, makes two different
-//!   names look alike, or a line of a log look like another line. The specification does not forbid them. Nobody needs
-//!   them. The names of subsystems that others serve are checked for this alone: Linux serves any name, and `testnqn` is
-//!   one that is in use.
+//!   character, one that turns the direction of writing, or an invisible one, as a byte order mark, makes two
+//!   different names look alike, or a line of a log look like another line. The specification does not forbid them.
+//!   Nobody needs them. The names of subsystems that others serve are checked for this alone: Linux serves any name,
+//!   and `testnqn` is one that is in use.
 //! - [`Nqn::with_form`]: also that it begins as the specification says, `nqn.yyyy-mm.` and a reversed domain. This is
 //!   asked of the names of hosts, and of the subsystems that we serve. More than the specification allows is taken
 //!   here: any month, any text for the domain, upper case, and a UUID in upper case or that is none. Hosts in use have

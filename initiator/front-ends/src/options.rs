@@ -347,6 +347,7 @@ mod tests {
         ]
     }
 
+    #[expect(clippy::too_many_lines, reason = "a row for each option")]
     fn rows() -> Vec<Row> {
         let me = format!("{NAME}:me");
         let you = format!("{NAME}:you");

@@ -1,8 +1,9 @@
 //! Who we are to a target: a host NQN and a host identifier.
 //!
-//! They come, in this order, from the address or the caller, from `/etc/nvme/hostnqn` and `/etc/nvme/hostid`
-//! (which nvme-cli makes; a byte order mark and lines that begin with `#` are skipped), or from the machine: a UUID derived from `/etc/machine-id`, so that the same machine
-//! is the same host after a restart without anything being written. Without any of these it is random.
+//! They come, in this order, from the address or the caller, from `/etc/nvme/hostnqn` and `/etc/nvme/hostid` (which
+//! nvme-cli makes; a byte order mark and lines that begin with `#` are skipped), or from the machine: a UUID derived
+//! from `/etc/machine-id`, so that the same machine is the same host after a restart without anything being written.
+//! Without any of these it is random.
 
 use std::fs;
 use std::io;

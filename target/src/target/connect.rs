@@ -322,8 +322,8 @@ fn entries(command: Command<'_>, entries_max: u32) -> Result<u32, Failure> {
     Ok(sqsize_z + 1)
 }
 
-/// A name in the Connect data. That of a host has the form of the specification (see [`ringfab_spec::nqn`]), wherever it
-/// connects: one that has no name cannot be told from others where it is to be allowed, limited or found again.
+/// A name in the Connect data. That of a host has the form of the specification (see [`ringfab_spec::nqn`]), wherever
+/// it connects: one that has no name cannot be told from others where it is to be allowed, limited or found again.
 pub(super) fn nqn(all: &[u8], offset: u16) -> Result<String, NqnError> {
     let field =
         NqnField::read_from_bytes(&bytes::<{ NqnField::SIZE }>(all, offset)).expect("the field's size");

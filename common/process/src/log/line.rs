@@ -35,8 +35,8 @@ pub(super) fn bounded(text: &str) -> String {
     format!("{}…", &text[..text.floor_char_boundary(TEXT_BYTES_MAX)])
 }
 
-/// A text into which names that peers chose can be written: what could end the line, move the cursor, turn the direction
-/// of writing, or cannot be seen, is escaped.
+/// A text into which names that peers chose can be written: what could end the line, move the cursor, turn the
+/// direction of writing, or cannot be seen, is escaped.
 #[derive(Debug, Default)]
 struct Text(String);
 

@@ -39,8 +39,8 @@ const ADDED: [&str; 2] = ["options", "volume"];
 
 impl Volume {
     /// What the file says beside address and directory, as options of `ringfab mount`, as far as nothing goes before
-    /// that: what a person has `given`, the address, the environment. Where one of them says something else, a line says
-    /// which holds.
+    /// that: what a person has `given`, the address, the environment. Where one of them says something else, a line
+    /// says which holds.
     pub fn options(&self, given: &[OsString]) -> Vec<String> {
         let address: Option<Url> = self.url().parse().ok();
         let goes_before = |option: &str, value: Option<&str>| {
