@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use ringfab_base::VisiblePath as _;
 use ringfab_process::confine::{Layer, State};
 
 /// What holds for this process; nothing before, and never in a program that embeds the target.
@@ -40,7 +41,7 @@ impl Confinement {
         if !self.restricts("files") || is_below(path, &self.disks) {
             return None;
         }
-        let allowed = listed(self.disks.iter().map(|path| path.display().to_string()));
+        let allowed = listed(self.disks.iter().map(|path| path.visible().to_string()));
         Some(format!(
             "the target has confined itself, with disks from {allowed}: restart it with this path in its \
              configuration, or with its folder in confinement.paths"

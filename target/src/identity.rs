@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -38,7 +39,7 @@ pub enum IdentityError {
     /// The file is there, but cannot be read.
     #[error(
         "cannot read the identity of this installation in {}: {source}; make it readable, or restore it from a backup",
-        path.display()
+        path.visible()
     )]
     Read {
         /// Which file.
@@ -49,7 +50,7 @@ pub enum IdentityError {
     /// What the identifiers stood for is there, but cannot be read.
     #[error(
         "cannot read which disk had which identifiers in {}: {source}; make it readable, or restore it from a backup",
-        path.display()
+        path.visible()
     )]
     KnownDisks {
         /// Where.
@@ -60,7 +61,7 @@ pub enum IdentityError {
     /// The file is there, but is damaged.
     #[error(
         "{} is damaged; restore it from a backup, or remove it to give every namespace a new identity",
-        path.display()
+        path.visible()
     )]
     Damaged {
         /// Which file.
@@ -70,7 +71,7 @@ pub enum IdentityError {
     #[error(
         "cannot write the identity of this installation to {}: {source}; create the directory for the user of this \
          service, or set target.state_dir to one that it may write",
-        path.display()
+        path.visible()
     )]
     Write {
         /// Which file.

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
 use ringfab_block::Backing;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -80,7 +81,7 @@ impl Content {
     /// What is behind a namespace that has no file.
     pub(crate) fn made(backing: &Backing) -> Self {
         Self::Made(match backing {
-            Backing::File { path, .. } => path.display().to_string(),
+            Backing::File { path, .. } => path.to_string_lossy().into_owned(),
             Backing::Memory(_) => "memory".to_owned(),
             Backing::Null { .. } => "zeroes".to_owned(),
             Backing::Device(driver) => format!("device {}", driver.name()),
@@ -103,7 +104,7 @@ impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disk(fingerprint) => fingerprint.fmt(f),
-            Self::Unseen(path) => path.display().fmt(f),
+            Self::Unseen(path) => path.to_string_lossy().fmt(f),
             Self::Made(what) => f.write_str(what),
         }
     }
@@ -152,7 +153,7 @@ impl KnownDisk {
     /// What is behind it, as it is configured.
     pub(crate) fn name(&self) -> String {
         match &self.content {
-            Content::Disk(seen) => seen.path.display().to_string(),
+            Content::Disk(seen) => seen.path.to_string_lossy().into_owned(),
             content => content.to_string(),
         }
     }
@@ -294,7 +295,7 @@ impl KnownDisks {
         }
         if let Err(error) = state.write(file, &new) {
             state.stale = true;
-            let path = file.display();
+            let path = file.visible();
             tracing::error!(%path, error, "which disk has which identifiers is forgotten with the next restart");
         }
     }
@@ -311,7 +312,7 @@ impl State {
         let mut lines = text.lines();
         // What another machine has seen says nothing of the disks here.
         if lines.next() != Some(&header()) {
-            let path = path.display();
+            let path = path.visible();
             tracing::info!(%path, "what is known of disks is not of this machine, and is not used");
             return Self { stale: true, ..state };
         }
@@ -326,7 +327,7 @@ impl State {
         // A crash may have cut off the last line.
         state.stale = damaged != 0 || !text.ends_with('\n');
         if damaged != 0 {
-            let path = path.display();
+            let path = path.visible();
             tracing::warn!(%path, damaged, "lines of what is known of disks are damaged, and are not used");
         }
         state

@@ -30,6 +30,13 @@ pub enum KeyError {
         /// What was to be read.
         expected: &'static str,
     },
+    /// It is a key of a connection, with its identity or of version 0, as nvme-cli exports those of a keyring.
+    #[error(
+        "this is a derived key for TLS, as `nvme tls-key --export` prints it: it is for one host and one subsystem, \
+         and no other end can derive it again. The configured key is needed, \"NVMeTLSkey-1:\" and what follows: \
+         `nvme gen-tls-key` printed it"
+    )]
+    Derived,
     /// The colon after the hash, or the last one, is missing.
     #[error("the key must have a hash of two digits, a colon, Base64, and a colon at its end")]
     Parts,
@@ -89,9 +96,13 @@ pub(crate) const TLS: Interchange = Interchange {
 };
 
 impl Interchange {
-    /// The hash and the key of a text. White space around it is ignored, as files end with a newline.
+    /// The hash and the key of a text. White space around it is ignored, as files end with a newline, and so is a byte
+    /// order mark, with which some editors begin a file.
     pub(crate) fn parse(&self, text: &str) -> Result<(u8, Secret), KeyError> {
-        let text = text.trim_ascii();
+        let text = text.trim_start_matches('\u{feff}').trim_ascii();
+        if is_derived(text) {
+            return Err(KeyError::Derived);
+        }
         let body = text.strip_prefix(self.prefix).ok_or_else(|| self.other_kind(text))?;
         let (hash, body) = body.split_once(':').ok_or(KeyError::Parts)?;
         let base64 = body.strip_suffix(':').ok_or(KeyError::Parts)?;
@@ -158,6 +169,16 @@ impl Interchange {
         base64.zeroize();
         SecretText::new(text)
     }
+}
+
+/// Whether a text is a PSK that was derived from a configured one (TCP Transport 1.1, section 3.6.1.4): behind its
+/// identity, `NVMe1R01 HOSTNQN ...`, or in the interchange format with version 0. Version 0 is that of identities
+/// without a digest; configured keys have version 1.
+fn is_derived(text: &str) -> bool {
+    let of_identity =
+        |rest: &[u8]| matches!(rest, [b'0' | b'1', b'R' | b'G', b'0', b'0'..=b'9', b' ' | b'\t', ..]);
+    text.starts_with("NVMeTLSkey-0:")
+        || text.strip_prefix("NVMe").is_some_and(|rest| of_identity(rest.as_bytes()))
 }
 
 /// The CRC-32 of zlib and Ethernet.

@@ -9,6 +9,7 @@ use std::{env, fmt};
 
 use nix::libc::O_NONBLOCK;
 use nix::unistd::geteuid;
+use ringfab_base::VisiblePath as _;
 
 use crate::dhchap_key::DhchapKey;
 use crate::interchange::KeyError;
@@ -42,7 +43,7 @@ impl KeySource {
     /// What it has to be, instead.
     pub fn parse(text: &str) -> Result<Self, String> {
         // What is wrong with a place is said with its text, which must be no key then.
-        if ["DHHC-1:", "NVMeTLSkey-1:"].into_iter().any(|start| text.contains(start)) {
+        if ["DHHC-1:", "NVMeTLSkey-"].into_iter().any(|start| text.contains(start)) {
             return Err(format!("is a key; put it into a file or a keyring, and write {FORMS}"));
         }
         match text.split_once(':') {
@@ -98,15 +99,15 @@ impl KeySource {
     /// As [`KeySource::read_dhchap`].
     pub fn read<K>(&self, parse: impl FnOnce(&str) -> Result<K, KeyError>) -> Result<K, String> {
         let place = self.place()?;
-        let text = self.read_text().map_err(|error| format!("cannot read {}: {error}", place.display()))?;
-        parse(text.expose()).map_err(|error| format!("{}: {error}", place.display()))
+        let text = self.read_text().map_err(|error| format!("cannot read {}: {error}", place.visible()))?;
+        parse(text.expose()).map_err(|error| format!("{}: {error}", place.visible()))
     }
 }
 
 impl fmt::Display for KeySource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) => write!(f, "file:{}", path.display()),
+            Self::File(path) => write!(f, "file:{}", path.to_string_lossy()),
             Self::Credential(name) => write!(f, "credential:{name}"),
             Self::Keyring(description) => write!(f, "keyring:{description}"),
         }

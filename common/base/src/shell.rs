@@ -2,12 +2,29 @@
 
 use std::borrow::Cow;
 
-/// A word as it can be pasted into a command line: with quotes where a shell would read it as something else.
+use crate::visible::is_visible;
+
+/// A word as it can be pasted into a command line: with quotes where a shell would read it as something else. One with
+/// characters that nobody sees has them as escapes, `$'a\nb'`, as bash, zsh and ksh read them.
 pub fn shell_quoted(word: &str) -> Cow<'_, str> {
     let is_plain = |letter: char| letter.is_alphanumeric() || "+,-./:=@_%".contains(letter);
+    if !word.chars().all(is_visible) {
+        return Cow::Owned(format!("$'{}'", word.chars().map(escaped).collect::<String>()));
+    }
     match !word.is_empty() && word.chars().all(is_plain) {
         true => Cow::Borrowed(word),
         false => Cow::Owned(format!("'{}'", word.replace('\'', r"'\''"))),
+    }
+}
+
+/// A character between `$'` and `'`.
+fn escaped(letter: char) -> String {
+    match letter {
+        '\'' | '\\' => format!("\\{letter}"),
+        '\n' => "\\n".to_owned(),
+        visible if is_visible(visible) => visible.to_string(),
+        // Byte by byte: what `\u` makes depends on the locale.
+        other => other.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("\\x{byte:02x}")).collect(),
     }
 }
 
@@ -49,6 +66,15 @@ mod tests {
         }
         assert_eq!(shell_quoted("nvme+tcp://192.0.2.1:4420/nqn.x:y"), "nvme+tcp://192.0.2.1:4420/nqn.x:y");
         assert_eq!(shell_quoted(url), format!("'{url}'"));
+    }
+
+    #[test]
+    fn what_nobody_sees_is_pasted_as_escapes() {
+        let word = "/mnt/\u{1b}[2J it's\n\\\u{202e}";
+        let quoted = shell_quoted(word);
+        assert_eq!(quoted, r"$'/mnt/\x1b[2J it\'s\n\\\xe2\x80\xae'");
+        let read = std::process::Command::new("bash").args(["-c", &format!("printf %s {quoted}")]).output();
+        assert_eq!(read.expect("bash").stdout, word.as_bytes());
     }
 
     #[test]

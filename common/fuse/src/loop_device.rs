@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use ringfab_base::VisiblePath as _;
 use zerocopy::{Immutable, IntoBytes};
 
 const CONTROL: &str = "/dev/loop-control";
@@ -76,12 +77,12 @@ impl LoopDevice {
                 ask(control.as_raw_fd(), CTL_GET_FREE).map_err(|error| at_step("find a free one", &error))?;
             let path = PathBuf::from(format!("/dev/loop{number}"));
             let open = OpenOptions::new().read(true).write(!options.read_only).open(&path);
-            let open = open.map_err(|error| at_step(&path.display().to_string(), &error))?;
+            let open = open.map_err(|error| at_step(&path.visible().to_string(), &error))?;
             match configure(open.as_raw_fd(), &config) {
                 Ok(()) => return Ok(Self { path, _open: open }),
                 // Somebody else has got it meanwhile.
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
-                Err(error) => return Err(at_step(&format!("set up {}", path.display()), &error)),
+                Err(error) => return Err(at_step(&format!("set up {}", path.visible()), &error)),
             }
         }
         Err(io::Error::other("others take each free one first"))

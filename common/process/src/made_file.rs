@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _,
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
+use ringfab_base::VisiblePath as _;
 
 /// How much of a file says what it is.
 const HEAD_BYTES: u64 = 128;
@@ -121,7 +122,7 @@ pub fn may_replace(path: &Path, kind: &Kind) -> io::Result<bool> {
 }
 
 fn error_of(path: &Path, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+    io::Error::new(error.kind(), format!("{}: {error}", path.visible()))
 }
 
 fn kind_of(found: FileType) -> &'static str {

@@ -12,6 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use clap::error::ErrorKind;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use ringfab_base::{visible, visible_lines};
 use rustix::termios::tcgetwinsize;
 
 /// When there are colours.
@@ -157,6 +158,23 @@ fn in_colour(paint: Paint, text: &str) -> String {
     format!("\x1b[{code}m{text}\x1b[0m")
 }
 
+/// A text as it goes to a stream: with escapes for what a terminal would obey, or nobody sees. The ends of its lines
+/// stay, and colours where the stream has them. A name in a line needs [`ringfab_base::visible`] before that, or it
+/// could end the line.
+pub fn visible_text(stream: Stream, text: &str) -> String {
+    if !is_coloured(stream) {
+        return visible_lines(text);
+    }
+    let mut parts = text.split("\x1b[");
+    let mut shown = visible_lines(parts.next().unwrap_or_default());
+    for part in parts {
+        let rest = part.trim_start_matches(|one: char| one.is_ascii_digit() || one == ';');
+        shown += if rest.starts_with('m') { "\x1b[" } else { "\\u{1b}[" };
+        shown += &visible_lines(part);
+    }
+    shown
+}
+
 /// Whether a stream is a terminal.
 pub fn is_terminal(stream: Stream) -> bool {
     match stream {
@@ -220,7 +238,7 @@ pub fn show_status(text: &str) {
         return;
     }
     let columns = width(Stream::Err).unwrap_or(80).saturating_sub(1);
-    let line: String = text.chars().take(columns).collect();
+    let line: String = visible(text).to_string().chars().take(columns).collect();
     *shown |= nix::unistd::write(io::stderr(), format!("\r{line}\x1b[K").as_bytes()).is_ok();
 }
 

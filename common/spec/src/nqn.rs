@@ -1,7 +1,20 @@
 //! NVMe Qualified Names (NVM Express Base 2.0, section 4.5).
+//!
+//! A name is UTF-8, of 223 bytes at most. Two things are checked, and each end asks for what it needs:
+//!
+//! - [`Nqn::new`]: what every name has to keep to. It is not empty, and all of its characters can be seen. A control
+//!   character, one that turns the direction of writing, or an invisible one, as a byte order mark, makes two
+//!   different names look alike, or a line of a log look like another line. The specification does not forbid them.
+//!   Nobody needs them. The names of subsystems that others serve are checked for this alone: Linux serves any name,
+//!   and `testnqn` is one that is in use.
+//! - [`Nqn::with_form`]: also that it begins as the specification says, `nqn.yyyy-mm.` and a reversed domain. This is
+//!   asked of the names of hosts, and of the subsystems that we serve. More than the specification allows is taken
+//!   here: any month, any text for the domain, upper case, and a UUID in upper case or that is none. Hosts in use have
+//!   such names; every name that nvme-cli, libnvme, the kernel, SPDK and ESXi make by themselves has this form.
 
 use core::fmt;
 
+use ringfab_base::is_visible;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The longest name, in bytes.
@@ -26,8 +39,8 @@ pub enum NqnError {
     TooLong(usize),
     /// It is not UTF-8; up to which byte it is.
     NotUtf8(usize),
-    /// It holds a control character; at which byte.
-    Control(usize),
+    /// It has a character that nobody sees, or that a terminal would obey; which, and at which byte.
+    Invisible(usize, char),
     /// It does not begin with `nqn.yyyy-mm.` and a domain, and is not one of the well-known forms.
     Form,
     /// Its field has no terminating zero byte.
@@ -42,7 +55,10 @@ impl fmt::Display for NqnError {
                 write!(f, "the NQN has {length} bytes, at most {NQN_BYTES_MAX} are allowed")
             }
             Self::NotUtf8(offset) => write!(f, "the NQN is not UTF-8 at byte {offset}"),
-            Self::Control(offset) => write!(f, "the NQN holds a control character at byte {offset}"),
+            Self::Invisible(offset, character) => {
+                let code = u32::from(*character);
+                write!(f, "the NQN has a character that cannot be seen at byte {offset}, U+{code:04X}")
+            }
             Self::Form => f.write_str("an NQN has the form nqn.yyyy-mm.reversed.domain:name"),
             Self::NotTerminated => f.write_str("the NQN field has no terminating zero"),
         }
@@ -52,8 +68,7 @@ impl fmt::Display for NqnError {
 impl core::error::Error for NqnError {}
 
 impl<'a> Nqn<'a> {
-    /// Checks what a name on the wire must keep to: length and characters. Whether it has the specified form is left to
-    /// whoever gives it: hosts and controllers with names such as `testnqn` are about, and Linux takes any.
+    /// Checks what every name must keep to: length and characters. Subsystems with names such as `testnqn` are about.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -64,13 +79,13 @@ impl<'a> Nqn<'a> {
         if text.len() > NQN_BYTES_MAX {
             return Err(NqnError::TooLong(text.len()));
         }
-        if let Some((offset, _)) = text.char_indices().find(|(_, character)| character.is_control()) {
-            return Err(NqnError::Control(offset));
+        if let Some((offset, one)) = text.char_indices().find(|(_, character)| !is_visible(*character)) {
+            return Err(NqnError::Invisible(offset, one));
         }
         Ok(Self(text))
     }
 
-    /// Checks a name that is ours to give: also for the form `nqn.yyyy-mm.reversed.domain[:name]`.
+    /// Checks the name of a host, or of a subsystem of ours: also for the form `nqn.yyyy-mm.reversed.domain[:name]`.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -172,6 +187,19 @@ mod tests {
     }
 
     #[test]
+    fn names_that_hosts_in_use_have_are_taken_although_they_differ_from_the_specification() {
+        for text in [
+            "nqn.2014-08.org.nvmexpress:uuid:4C4C4544-0051-5A10-8056-B9C04F4D3832",
+            "nqn.2014-08.org.nvmexpress:uuid:none",
+            "nqn.2014-08.localdomain:nvme:ESX1",
+            "nqn.2014-08.COM.Example:Größe of/a host",
+            "nqn.2014-99.com_example",
+        ] {
+            assert_eq!(Nqn::with_form(text).map(|nqn| nqn.as_str()), Ok(text));
+        }
+    }
+
+    #[test]
     fn on_the_wire_a_name_needs_no_form() {
         let mut field = [0; 256];
         field[..7].copy_from_slice(b"testnqn");
@@ -193,7 +221,16 @@ mod tests {
         assert_eq!(Nqn::new(""), Err(NqnError::Empty));
         assert_eq!(Nqn::with_form("nqn.2014-08."), Err(NqnError::Form));
         assert_eq!(Nqn::with_form("iqn.2014-08.com.example"), Err(NqnError::Form));
-        assert_eq!(Nqn::new("nqn.2014-08.a\nb"), Err(NqnError::Control(13)));
+        assert_eq!(Nqn::with_form("NQN.2014-08.com.example"), Err(NqnError::Form));
+        assert_eq!(Nqn::new("nqn.2014-08.a\nb"), Err(NqnError::Invisible(13, '\n')));
+        assert_eq!(
+            Nqn::new("\u{feff}nqn.2014-08.a").unwrap_err().to_string(),
+            "the NQN has a character that cannot be seen at byte 0, U+FEFF"
+        );
+        for one in ['\u{202e}', '\u{2066}', '\u{200e}', '\u{61c}', '\u{200b}', '\u{ad}', '\u{85}'] {
+            let text = std::format!("nqn.2014-08.a:{one}b");
+            assert_eq!(Nqn::with_form(&text), Err(NqnError::Invisible(14, one)));
+        }
         assert_eq!(NqnField([b'n'; 256]).parse(), Err(NqnError::NotTerminated));
     }
 

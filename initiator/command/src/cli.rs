@@ -71,7 +71,10 @@ Exit codes:
   130  cancelled by SIGINT, SIGTERM or, where nothing is served, SIGHUP
   141  nobody reads the output any more (SIGPIPE, as shells show it)
 
-NO_COLOR turns colours off, --color turns them on or off. RUST_LOG sets a filter for the log and overrides -v.";
+NO_COLOR turns colours off, --color turns them on or off. RUST_LOG sets a filter for the log where there is no -v.
+
+An option that is given at several places holds as the command line says it, then as the address does, then the
+environment, then volumes.toml. Where two differ, a line on the standard error says which holds.";
 
 #[derive(Args)]
 struct Global {
@@ -241,10 +244,10 @@ fn without_keys(text: &str) -> String {
         }
         shown
     };
-    ["DHHC-1:", "NVMeTLSkey-1:"].into_iter().fold(text.to_owned(), hide)
+    ["DHHC-1:", "NVMeTLSkey-0:", "NVMeTLSkey-1:"].into_iter().fold(text.to_owned(), hide)
 }
 
-/// What is logged without `RUST_LOG`, by the number of `-v`.
+/// What is logged, by the number of `-v`. Without any, `RUST_LOG` goes before it.
 fn log_filter(verbose: u8) -> &'static str {
     match verbose {
         0 => "warn",
@@ -254,9 +257,19 @@ fn log_filter(verbose: u8) -> &'static str {
     }
 }
 
+/// What the command line says of the log goes before the environment.
+fn prefer_verbose(verbose: u8) {
+    let (filter, asked) = (log_filter(verbose), std::env::var(log::FILTER_VARIABLE).unwrap_or_default());
+    if verbose > 0 && ![filter, ""].contains(&asked.trim()) && log::set_filter(filter).is_ok() {
+        let option = format!("-{}", "v".repeat(usize::from(verbose)));
+        tracing::warn!("{option} holds, and not {}={asked}", log::FILTER_VARIABLE);
+    }
+}
+
 fn run(cli: Cli) -> Result<()> {
     let _log = log::start(log_filter(cli.global.verbose), cli.global.log_format, log::Parts::Unnamed)
         .context("start the log")?;
+    prefer_verbose(cli.global.verbose);
     limits::raise_descriptors();
     let service = matches!(
         cli.command,

@@ -10,9 +10,9 @@ use crate::keys::{KeyText, Places};
 use crate::quantity::Span;
 
 /// In the environment: what the option for the key of this host says.
-const HOST_KEY_VARIABLE: &str = "RINGFAB_DHCHAP_KEY";
+pub(crate) const HOST_KEY_VARIABLE: &str = "RINGFAB_DHCHAP_KEY";
 /// The same for the key of the controller.
-const CONTROLLER_KEY_VARIABLE: &str = "RINGFAB_DHCHAP_CONTROLLER_KEY";
+pub(crate) const CONTROLLER_KEY_VARIABLE: &str = "RINGFAB_DHCHAP_CONTROLLER_KEY";
 
 /// How this host proves who it is, and controllers do.
 #[derive(Args, Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct AuthenticationArgs {
 }
 
 impl AuthenticationArgs {
-    /// What the library needs; none without a key. What the address says of keys wins.
+    /// What the library needs; none without a key. What the options say of keys wins.
     ///
     /// # Errors
     /// What is wrong with an option, or a key that cannot be read.

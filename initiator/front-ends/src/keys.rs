@@ -10,6 +10,7 @@ use ringfab_initiator::auth::{ConfiguredPsk, DhchapKey, KeySource, SecretText};
 use ringfab_initiator::{Key, TlsKey};
 
 use crate::context::Usage;
+use crate::precedence;
 
 /// What an option says of a key, which may be the key. It is parsed later: what the parser of options says of a wrong
 /// value has that value.
@@ -53,7 +54,7 @@ impl GivenKey for Key {
     }
 
     fn parse(text: &str) -> Option<Result<Self, String>> {
-        if text.starts_with("NVMeTLSkey-1:") {
+        if text.starts_with("NVMeTLSkey-") {
             let why = "is a key for TLS, and a key for authentication (DHHC-1) is needed";
             return Some(Err(why.to_owned()));
         }
@@ -76,7 +77,8 @@ impl GivenKey for TlsKey {
     }
 
     fn parse(text: &str) -> Option<Result<Self, String>> {
-        let is_key = text.starts_with("NVMeTLSkey-1:") || text.starts_with("DHHC-1:");
+        // Also with the identity of a derived key before it, which is refused.
+        let is_key = text.starts_with("NVMe") || text.starts_with("DHHC-1:");
         is_key.then(|| ConfiguredPsk::parse(text).map(Self::Known).map_err(|error| error.to_string()))
     }
 
@@ -103,17 +105,19 @@ pub(crate) struct Places<'a> {
 }
 
 impl Places<'_> {
-    /// The key, or where it is: what the address says wins, then the option, then the environment.
+    /// The key, or where it is: what the option says wins, then the address, then the environment.
     ///
     /// # Errors
     /// What is wrong with it, or that it cannot be read. The message has nothing of its text.
     pub(crate) fn find<K: GivenKey>(self) -> Result<Option<K>> {
         let Self { address, option, name, variable } = self;
-        let (key, what) = match (address, option, env::var(variable)) {
-            (Some(source), ..) => {
+        let variable_text = env::var(variable).ok().filter(|text| !text.is_empty());
+        self.say_which_holds(variable_text.as_deref());
+        let (key, what) = match (option, address, variable_text) {
+            (None, Some(source), _) => {
                 (K::at(source.clone()), format!("{} in the address", name.replace('-', "_")))
             }
-            (None, Some(text), _) => {
+            (Some(text), ..) => {
                 let what = format!("--{name}");
                 let key: K = parse(text, &what)?;
                 if key.is_known() {
@@ -124,16 +128,30 @@ impl Places<'_> {
                 }
                 (key, what)
             }
-            (None, None, Ok(text)) if !text.is_empty() => {
+            (None, None, Some(text)) => {
                 let what = format!("${variable}");
                 let Ok(text) = text.parse::<KeyText>();
                 (parse(&text, &what)?, what)
             }
-            _ => return Ok(None),
+            (None, None, None) => return Ok(None),
         };
         // What cannot be read is told now, and not once a target asks for it.
         key.check().map_err(|why| anyhow::anyhow!("{what}: {why}"))?;
         Ok(Some(key))
+    }
+
+    /// Says which place holds, where several have different keys. It shows none of them.
+    fn say_which_holds(self, variable_text: Option<&str>) {
+        let address = self.address.map(ToString::to_string);
+        let places = [
+            (self.option.map(|text| text.0.expose()), format!("--{}", self.name)),
+            (address.as_deref(), format!("{} of the address", self.name.replace('-', "_"))),
+            (variable_text, format!("${}", self.variable)),
+        ];
+        let mut given = places.iter().filter_map(|(text, place)| Some((text.as_ref()?, place)));
+        if let Some((holds, place)) = given.next() {
+            given.filter(|(text, _)| *text != holds).for_each(|(_, other)| precedence::say(place, other));
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 //! | [`mdns`] | discovery controllers that say where they are |
 //! | [`ready`] | how a service reports that it is ready |
 //! | [`context`] | what every command gets |
+//! | `precedence` | which of several places counts, where an option is given at more than one |
 //! | `keys` | keys that options, addresses and the environment give |
 //! | [`authentication`] | the options with which a host proves who it is |
 //! | [`options`] | the options of a connection |
@@ -47,6 +48,7 @@ pub mod nbd;
 pub mod options;
 pub mod output;
 pub mod overwriting;
+mod precedence;
 pub mod progress;
 pub mod quantity;
 mod ready;

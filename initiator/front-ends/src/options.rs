@@ -6,10 +6,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use ringfab_initiator::blocking::{CancelToken, EngineOptions};
+use ringfab_initiator::spec::Nqn;
 use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, ReconnectPolicy, Timeouts, Transport, Url};
 use uuid::Uuid;
 
 use crate::authentication::AuthenticationArgs;
+use crate::precedence::{Given, Twin};
 use crate::quantity::{Limit, Span};
 use crate::tls::TlsArgs;
 
@@ -30,12 +32,14 @@ pub struct ConnectArgs {
     pub tuning: Tuning,
 }
 
-/// Everything but the address. Options in the address override these.
+/// Everything but the address. What is given here goes before what the address says.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
 pub struct Tuning {
+    #[command(flatten)]
+    given: Given,
     /// Host NQN; by default that of /etc/nvme/hostnqn, or one made from the host identifier
-    #[arg(long, value_name = "NQN")]
+    #[arg(long, value_name = "NQN", value_parser = host_nqn)]
     hostnqn: Option<String>,
     /// Host identifier; by default that of /etc/nvme/hostid, or one made from the machine's identifier
     #[arg(long, value_name = "UUID", value_parser = uuid)]
@@ -134,25 +138,14 @@ impl ConnectArgs {
             tuning.capture.is_none() || self.url.transport == Transport::Rdma,
             "--capture is for the software RNIC (nvme+rdma://); for NVMe/TCP, use tcpdump or dumpcap"
         );
-        let mut url = self.url.clone();
-        url.namespace = url.namespace.or(self.nsid);
-        let nqn = url.host_nqn.clone().or_else(|| tuning.hostnqn.clone());
-        let id = url.host_id.or(tuning.hostid);
-        let host = HostIdentity::load(nqn, id, std::path::Path::new("/etc")).context("who this host is")?;
-        // An address that is shown has what its transport has, so that it can be given to another command.
-        if url.transport == Transport::Rdma {
-            url.provider = tuning.provider.unwrap_or(url.provider);
-            url.crc = Some(self.crc());
-        }
         if let Some(option) = tuning.tls.asked_for() {
             ensure!(
-                url.transport == Transport::Tcp,
+                self.url.transport == Transport::Tcp,
                 "{option} is for NVMe/TCP (nvme+tcp://); NVMe/RDMA has no TLS"
             );
         }
-        if tuning.tls.is_asked_for() {
-            url.tls = Some(url.tls.unwrap_or(true));
-        }
+        let url = self.address();
+        let host = HostIdentity::for_url(&url).context("who this host is")?;
         let mut options = ConnectOptions::new(url, host);
         options.authentication = tuning.authentication.authentication(&options.url)?;
         tuning.tls.apply(&mut options)?;
@@ -174,6 +167,38 @@ impl ConnectArgs {
         Ok(options)
     }
 
+    /// The address with what the command line says otherwise. An option that [`ConnectOptions`] has beside the address
+    /// is not in it where the command line has it.
+    pub fn address(&self) -> Url {
+        let (tuning, given) = (&self.tuning, &self.tuning.given);
+        let mut url = self.url.clone();
+        let number = |option, name, given: Option<u16>, field: &mut Option<u16>| {
+            let settled = Twin::new(option, name).settle(given, *field, u16::to_string);
+            *field = settled.filter(|_| given.is_none());
+        };
+        number("queues", "queues", given.only("queues", tuning.queues), &mut url.queues);
+        number("depth", "depth", given.only("depth", tuning.depth), &mut url.depth);
+        let keep_alive = given.only("keep_alive", tuning.keep_alive.0);
+        let seconds = url.keep_alive_s.map(|seconds| Duration::from_secs(seconds.into()));
+        let shown = |time: &Duration| time.as_secs_f64().to_string();
+        Twin::new("keep-alive", "keepalive").settle(keep_alive, seconds, shown);
+        url.keep_alive_s = url.keep_alive_s.filter(|_| keep_alive.is_none());
+        url.namespace = Twin::new("nsid", "ns").settle(self.nsid, url.namespace, u32::to_string);
+        let nqn = url.host_nqn.take();
+        url.host_nqn = Twin::new("hostnqn", "hostnqn").settle(tuning.hostnqn.clone(), nqn, String::clone);
+        url.host_id = Twin::new("hostid", "hostid").settle(tuning.hostid, url.host_id, Uuid::to_string);
+        // An address that is shown has what its transport has, so that it can be given to another command.
+        if url.transport == Transport::Rdma {
+            let in_address = Some(url.provider).filter(|provider| *provider != Provider::Auto);
+            let provider =
+                Twin::new("provider", "provider").settle(tuning.provider, in_address, Provider::to_string);
+            url.provider = provider.unwrap_or(url.provider);
+            url.crc = Some(self.crc());
+        }
+        tuning.tls.settle(&mut url);
+        url
+    }
+
     /// What the blocking handle's thread is like.
     pub fn engine_options(&self, cancel: CancelToken) -> EngineOptions {
         let tuning = &self.tuning;
@@ -190,7 +215,9 @@ impl ConnectArgs {
 
     /// Whether we ask for MPA CRCs.
     pub fn crc(&self) -> bool {
-        self.url.crc.unwrap_or(!self.tuning.no_crc)
+        let given = (self.tuning.crc || self.tuning.no_crc).then_some(!self.tuning.no_crc);
+        let shown = |crc: &bool| if *crc { "on" } else { "off" }.to_owned();
+        Twin::new("crc", "crc").settle(given, self.url.crc, shown).unwrap_or(true)
     }
 
     /// Where to write a capture.
@@ -204,6 +231,10 @@ impl ConnectArgs {
     }
 }
 
+fn host_nqn(text: &str) -> Result<String, String> {
+    Nqn::with_form(text).map(|nqn| nqn.as_str().to_owned()).map_err(|error| error.to_string())
+}
+
 fn uuid(text: &str) -> Result<Uuid, String> {
     let example = "f81d4fae-7dec-11d0-a765-00a0c91e6bf6";
     Uuid::parse_str(text).map_err(|_| format!("it is not a UUID such as {example}"))
@@ -212,4 +243,215 @@ fn uuid(text: &str) -> Result<Uuid, String> {
 /// A timeout of nothing would fail everything.
 fn at_least_a_millisecond(span: Span) -> Duration {
     span.0.max(Duration::from_millis(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use ringfab_initiator::{Key, TlsKey};
+
+    use super::*;
+
+    #[derive(Parser, Debug)]
+    struct Cli {
+        #[command(flatten)]
+        connect: ConnectArgs,
+    }
+
+    const NAME: &str = "nqn.2026-01.org.example";
+
+    fn options(transport: &str, in_address: &str, arguments: &[&str]) -> ConnectOptions {
+        let url = format!("nvme+{transport}://192.0.2.1/nqn.2026-01.org.example:a?{in_address}");
+        let cli = Cli::try_parse_from([&["test", &url], arguments].concat()).expect("valid options");
+        cli.connect.connect_options().expect("what it needs")
+    }
+
+    /// An option of the address and its twin: what both say, and how to see which one holds.
+    struct Row {
+        name: &'static str,
+        transport: &'static str,
+        in_address: String,
+        arguments: Vec<String>,
+        /// What holds, with both, and without the option of the command line.
+        held: fn(&ConnectOptions) -> String,
+        given: String,
+        otherwise: String,
+    }
+
+    fn row(
+        name: &'static str,
+        transport: &'static str,
+        (in_address, argument): (&str, &str),
+        held: fn(&ConnectOptions) -> String,
+        (given, otherwise): (&str, &str),
+    ) -> Row {
+        Row {
+            name,
+            transport,
+            in_address: in_address.to_owned(),
+            arguments: argument.split(' ').map(str::to_owned).collect(),
+            held,
+            given: given.to_owned(),
+            otherwise: otherwise.to_owned(),
+        }
+    }
+
+    fn place(key: Option<&Key>) -> String {
+        match key {
+            Some(Key::At(source)) => source.to_string(),
+            _ => "another".to_owned(),
+        }
+    }
+
+    fn keys(folder: &std::path::Path) -> Vec<Row> {
+        let file = |name: &str, text: &str| {
+            let path = folder.join(name);
+            std::fs::write(&path, text).expect("a key");
+            format!("file:{}", path.display())
+        };
+        const DHCHAP: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";
+        const TLS: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+        let [near, far, tls, far_tls] = [("near", DHCHAP), ("far", DHCHAP), ("tls", TLS), ("far-tls", TLS)]
+            .map(|(name, text)| file(name, text));
+        let host: fn(&ConnectOptions) -> String =
+            |options| place(options.authentication.as_ref().map(|it| &it.keys.host));
+        let controller: fn(&ConnectOptions) -> String =
+            |options| place(options.authentication.as_ref().and_then(|it| it.keys.controller.as_ref()));
+        let of_tls: fn(&ConnectOptions) -> String = |options| match options.tls.as_ref().map(|tls| &tls.key) {
+            Some(TlsKey::At(source)) => source.to_string(),
+            _ => "another".to_owned(),
+        };
+        let both = format!("dhchap_key={far}&dhchap_controller_key={far}");
+        vec![
+            row(
+                "dhchap_key",
+                "tcp",
+                (&format!("dhchap_key={far}"), &format!("--dhchap-key={near}")),
+                host,
+                (&near, &far),
+            ),
+            row(
+                "dhchap_controller_key",
+                "tcp",
+                (&both, &format!("--dhchap-controller-key={near}")),
+                controller,
+                (&near, &far),
+            ),
+            row(
+                "tls_key",
+                "tcp",
+                (&format!("tls_key={far_tls}"), &format!("--tls-key={tls}")),
+                of_tls,
+                (&tls, &far_tls),
+            ),
+        ]
+    }
+
+    #[expect(clippy::too_many_lines, reason = "a row for each option")]
+    fn rows() -> Vec<Row> {
+        let me = format!("{NAME}:me");
+        let you = format!("{NAME}:you");
+        let [id, other_id] = ["01234567-89ab-4def-8123-456789abcdef", "f81d4fae-7dec-41d0-a765-00a0c91e6bf6"];
+        vec![
+            row(
+                "ns",
+                "tcp",
+                ("ns=7", "--nsid=1"),
+                |it| format!("{:?}", it.url.namespace),
+                ("Some(1)", "Some(7)"),
+            ),
+            row(
+                "hostnqn",
+                "tcp",
+                (&format!("hostnqn={you}"), &format!("--hostnqn={me}")),
+                |it| it.host.nqn.clone(),
+                (&me, &you),
+            ),
+            row(
+                "hostid",
+                "tcp",
+                (&format!("hostid={other_id}"), &format!("--hostid={id}")),
+                |it| it.host.id.to_string(),
+                (id, other_id),
+            ),
+            row(
+                "queues",
+                "tcp",
+                ("queues=8", "--queues=1"),
+                |it| it.url.queues.unwrap_or(it.queues).to_string(),
+                ("1", "8"),
+            ),
+            row(
+                "depth",
+                "tcp",
+                ("depth=256", "--depth=128"),
+                |it| it.url.depth.unwrap_or(it.depth).to_string(),
+                ("128", "256"),
+            ),
+            row(
+                "keepalive",
+                "tcp",
+                ("keepalive=60", "--keep-alive=10s"),
+                |it| it.url.keep_alive_s.map_or(it.keep_alive.as_secs(), u64::from).to_string(),
+                ("10", "60"),
+            ),
+            row(
+                "provider",
+                "rdma",
+                ("provider=verbs", "--provider=iwarp"),
+                |it| it.url.provider.to_string(),
+                ("iwarp", "verbs"),
+            ),
+            row(
+                "crc",
+                "rdma",
+                ("crc=on", "--no-crc"),
+                |it| format!("{:?}", it.url.crc),
+                ("Some(false)", "Some(true)"),
+            ),
+            row(
+                "tls",
+                "tcp",
+                ("tls=off", "--tls"),
+                |it| format!("{:?}", it.url.tls),
+                ("Some(true)", "Some(false)"),
+            ),
+            row(
+                "concat",
+                "tcp",
+                (
+                    "concat=off&dhchap_key=keyring:none",
+                    "--concat --dhchap-key=DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:",
+                ),
+                |it| it.concatenates().to_string(),
+                ("true", "false"),
+            ),
+        ]
+    }
+
+    /// The options of the address that no command has.
+    const WITHOUT_TWIN: [&str; 6] = ["congestion", "dscp", "usertimeout", "tcpkeepalive", "hdgst", "ddgst"];
+
+    #[test]
+    fn what_the_command_line_says_goes_before_the_address_for_every_option_that_both_have() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rows: Vec<Row> = rows().into_iter().chain(keys(folder.path())).collect();
+        let known = [Transport::Rdma, Transport::Tcp].into_iter().flat_map(Url::option_names);
+        for name in known.filter(|name| !WITHOUT_TWIN.contains(name)) {
+            assert!(rows.iter().any(|row| row.name == name), "{name} has a row");
+        }
+        let command = Tuning::augment_args(Command::new("test"));
+        for argument in command.get_arguments().filter_map(clap::Arg::get_long) {
+            assert!(!WITHOUT_TWIN.contains(&argument.replace('-', "").as_str()), "{argument} has a twin");
+        }
+        for row in rows {
+            let arguments: Vec<&str> = row.arguments.iter().map(String::as_str).collect();
+            let both = options(row.transport, &row.in_address, &arguments);
+            assert_eq!((row.held)(&both), row.given, "{}: the command line goes first", row.name);
+            if row.name != "concat" {
+                let alone = options(row.transport, &row.in_address, &[]);
+                assert_eq!((row.held)(&alone), row.otherwise, "{}: then the address", row.name);
+            }
+        }
+    }
 }

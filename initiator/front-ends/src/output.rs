@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::{Context, Result};
+use ringfab_base::visible;
 use ringfab_process::terminal::{self, Paint, Stream};
 use serde_json::Value;
 
@@ -14,9 +15,10 @@ const COLUMN_MIN: usize = 9;
 #[error("nobody reads the standard output any more")]
 pub struct ReaderGone;
 
-/// Writes lines for people.
+/// Writes lines for people. What could not be seen in them is escaped.
 pub fn text(text: &str) -> Result<()> {
-    write_all(format!("{}\n", text.trim_end_matches('\n')).as_bytes())
+    let text = terminal::visible_text(Stream::Out, text.trim_end_matches('\n'));
+    write_all(format!("{text}\n").as_bytes())
 }
 
 /// Writes a document for programs.
@@ -39,10 +41,10 @@ pub fn announce(as_json: bool, value: impl FnOnce() -> Value, lines: impl FnOnce
     }
 }
 
-/// Names in one column, values in the next.
+/// Names in one column, values in the next. No value can end its line.
 pub fn pairs(rows: &[(&str, String)]) -> String {
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    rows.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect()
+    rows.iter().map(|(name, value)| format!("{name:width$}  {}\n", visible(value))).collect()
 }
 
 /// Columns as wide as their widest cell; the last one is not padded. Where that is wider than the terminal, the widest
@@ -61,6 +63,9 @@ pub fn table_with_whole(head: &[&str], rows: &[Vec<String>], whole: &[usize]) ->
 }
 
 fn fitted(head: &[&str], rows: &[Vec<String>], whole: &[usize], line_width: Option<usize>) -> String {
+    // Or a name could make a row.
+    let escaped = |row: &Vec<String>| row.iter().map(|cell| visible(cell).to_string()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count());
         cells.chain([head[column].chars().count()]).max().unwrap_or(0)
@@ -84,7 +89,7 @@ fn fitted(head: &[&str], rows: &[Vec<String>], whole: &[usize], line_width: Opti
         format!("{}\n", padded.join("  ").trim_end())
     };
     let mut text = line(head.to_vec());
-    for row in rows {
+    for row in &rows {
         text.push_str(&line(row.iter().map(String::as_str).collect()));
     }
     text
@@ -112,6 +117,15 @@ mod tests {
         let rows = [row(&["1", "10 GiB"]), row(&["1000", "1 B"])];
         assert_eq!(fitted(&["ns", "size"], &rows, &[], None), "ns    size\n1     10 GiB\n1000  1 B\n");
         assert_eq!(pairs(&[("a", "1".into()), ("long", "2".into())]), "a     1\nlong  2\n");
+    }
+
+    #[test]
+    fn a_name_ends_no_line_and_moves_no_cursor() {
+        const EVIL: &str = "/mnt/\u{1b}[2J\nmount  forged\u{202e}";
+        const SHOWN: &str = "/mnt/\\u{1b}[2J\\nmount  forged\\u{202e}";
+        let text = fitted(&["where"], &[row(&[EVIL])], &[], None);
+        assert_eq!(text, format!("where\n{SHOWN}\n"));
+        assert_eq!(pairs(&[("a", EVIL.into())]), format!("a  {SHOWN}\n"));
     }
 
     #[test]

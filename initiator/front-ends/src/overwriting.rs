@@ -32,7 +32,7 @@ fn refusal(nsid: u32, facts: &Facts, standing: &Standing) -> String {
     let destroys = "writing to it beside its file system would destroy that";
     match standing {
         Standing::Mounted(_) => {
-            let at = standing.place(facts).display().to_string();
+            let at = standing.place(facts).to_string_lossy().into_owned();
             format!("{so}; {destroys}; `ringfab umount {}` first", shell_quoted(&at))
         }
         _ => format!("{so}; {destroys}"),

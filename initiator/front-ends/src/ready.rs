@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use ringfab_base::VisiblePath as _;
 use ringfab_process::made_file::{self, Kind, MadeFile};
 use sd_notify::NotifyState;
 
@@ -31,7 +32,7 @@ impl Ready {
         let written = file.map(|path| {
             let draft = format!(".{}", std::process::id());
             made_file::replace(path, &draft, &KIND, &format!("{text}\n"))
-                .with_context(|| format!("write the ready file {}", path.display()))
+                .with_context(|| format!("write the ready file {}", path.visible()))
         });
         let file = written.transpose()?;
         notify(&[NotifyState::Ready, NotifyState::Status(text)]);
@@ -50,7 +51,7 @@ impl Drop for Ready {
 
 /// The text of a directory in a ready file, which says where it is from everywhere.
 pub(crate) fn directory(path: &Path) -> String {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
 }
 
 /// Has the service manager wait longer for a start or an end that goes on.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{ArgGroup, Args};
+use ringfab_base::visible;
 use ringfab_initiator::Url;
 use ringfab_process::log;
 use serde_json::{Value, json};
@@ -61,7 +62,7 @@ pub fn run(args: &ResetArgs, context: &Context) -> Result<()> {
     }
     let failed = outcomes.iter().find_map(|outcome| {
         let error = outcome.result.as_ref().err()?;
-        Some(format!("{}: {error:#}", place(&outcome.facts)))
+        Some(format!("{}: {error:#}", visible(place(&outcome.facts))))
     });
     output::either(
         context.json,
@@ -92,14 +93,14 @@ impl Outcome {
 
     fn line(&self) -> Option<String> {
         self.result.as_ref().ok()?;
-        let ms = self.time.as_secs_f64() * 1000.0;
-        Some(format!("{}: the controller was reset and is connected again, {ms:.1} ms", place(&self.facts)))
+        let (ms, shown) = (self.time.as_secs_f64() * 1000.0, visible(place(&self.facts)));
+        Some(format!("{shown}: the controller was reset and is connected again, {ms:.1} ms"))
     }
 }
 
-/// Where something attached is, for people.
+/// Where something attached is.
 fn place(facts: &Facts) -> String {
-    let directory = facts.directory.as_ref().map(|path| path.display().to_string());
+    let directory = facts.directory.as_ref().map(|path| path.to_string_lossy().into_owned());
     directory.or_else(|| facts.uri.clone()).unwrap_or_else(|| facts.address.clone())
 }
 
@@ -111,25 +112,27 @@ fn find(args: &ResetArgs) -> Result<Vec<Found>> {
         found.retain(|one| is_meant(&one.facts, target));
     }
     // What a killed process has left has no controller any more.
-    let dead = found.iter().find(|one| !one.is_living()).map(|one| (one.facts.pid, place(&one.facts)));
+    let dead =
+        found.iter().find(|one| !one.is_living()).map(|one| (one.facts.pid, visible(place(&one.facts))));
     found.retain(Found::is_living);
     match (found.len(), &args.target, dead) {
         (0, _, Some((pid, place))) => bail!(
             "{place}: process {pid} was killed, so there is no controller to reset; `ringfab list` says what to do"
         ),
         (0, Some(target), None) if target.contains("://") => bail!(
-            "nothing on this machine is attached by {target}, and a host resets only controllers of its own; \
-             `ringfab list` shows what is attached, `ringfab doctor ADDRESS` tries an address"
+            "nothing on this machine is attached by {}, and a host resets only controllers of its own; \
+             `ringfab list` shows what is attached, `ringfab doctor ADDRESS` tries an address",
+            visible(target)
         ),
         (0, Some(target), None) => {
-            bail!("{target} is not attached; `ringfab list` shows what is")
+            bail!("{} is not attached; `ringfab list` shows what is", visible(target))
         }
         (0, None, None) => bail!("nothing is attached"),
         (1, ..) => Ok(found),
         (_, target, _) if !args.all => {
             let places: Vec<String> = found
                 .iter()
-                .map(|one| format!("{} (process {})", place(&one.facts), one.facts.pid))
+                .map(|one| format!("{} (process {})", visible(place(&one.facts)), one.facts.pid))
                 .collect();
             Err(Usage(format!(
                 "{} are {} that are attached: {}; name one of them, or add --all",

@@ -7,15 +7,16 @@ use ringfab_initiator::{ConnectOptions, Tls, Transport, Url};
 
 use crate::context::Usage;
 use crate::keys::{KeyText, Places};
+use crate::precedence::{self, Twin};
 
 /// In the environment: what the option for the key says.
-const KEY_VARIABLE: &str = "RINGFAB_TLS_KEY";
+pub(crate) const KEY_VARIABLE: &str = "RINGFAB_TLS_KEY";
 
 /// How connections over NVMe/TCP are protected.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArgs {
-    /// Use TLS 1.3. A key says so, too; `tls=off` in the address does not use it
+    /// Use TLS 1.3. A key says so, too, unless it is in the address or the environment and the address has `tls=off`
     #[arg(long)]
     tls: bool,
     /// The key of this host for TLS over NVMe/TCP: file:/path, credential:NAME of the service, or
@@ -40,9 +41,26 @@ enum DerivationName {
 }
 
 impl TlsArgs {
-    /// Whether TLS is asked for.
-    pub(crate) fn is_asked_for(&self) -> bool {
-        self.tls
+    /// Takes out of an address what these options say otherwise: whether there is TLS, and whose key it has.
+    pub(crate) fn settle(&self, url: &mut Url) {
+        let shown = |is_on: &bool| if *is_on { "on" } else { "off" }.to_owned();
+        let asks = [("tls", self.tls), ("concat", self.concat), ("tls-key", self.tls_key.is_some())];
+        if let Some((option, _)) = asks.into_iter().find(|(_, is_given)| *is_given) {
+            if url.tls == Some(false) {
+                precedence::say(format_args!("--{option}"), "tls=off of the address");
+                url.tls = None;
+            }
+            url.tls = url.tls.or(self.tls.then_some(true));
+        }
+        if self.concat {
+            Twin::new("concat", "concat").settle(Some(true), url.concatenation.take(), shown);
+            if url.tls_key.take().is_some() {
+                precedence::say("--concat", "tls_key of the address");
+            }
+        }
+        if self.tls_key.is_some() && url.concatenation.take() == Some(true) {
+            precedence::say("--tls-key", "concat=on of the address");
+        }
     }
 
     /// The option that asks for TLS, if one does.
@@ -69,7 +87,7 @@ impl TlsArgs {
         Ok(())
     }
 
-    /// What the library needs; none without a key. What the address says of the key wins.
+    /// What the library needs; none without a key.
     ///
     /// # Errors
     /// What is wrong with an option, or a key that cannot be read.
@@ -127,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_the_key_or_where_it_is_and_the_address_wins() {
+    fn a_key_is_the_key_or_where_it_is_and_the_command_line_wins() {
         assert!(parsed(&[], "").expect("nothing to do").is_none());
         let tls = parsed(&["--tls-key", KEY], "").expect("a key").expect("a key");
         assert!(matches!(tls.key, TlsKey::Known(_)) && tls.derivation == Derivation::Specified);
@@ -138,6 +156,8 @@ mod tests {
         std::fs::write(file.path(), KEY).expect("written");
         let at = format!("?tls_key=file:{}", file.path().display());
         let tls = parsed(&["--tls-key", KEY], &at).expect("a key").expect("a key");
+        assert!(matches!(tls.key, TlsKey::Known(_)));
+        let tls = parsed(&[], &at).expect("a key").expect("a key");
         assert_eq!(tls.key, TlsKey::At(KeySource::File(file.path().into())));
     }
 
@@ -148,7 +168,8 @@ mod tests {
         const DHCHAP: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";
         let applied = |arguments: &[&str], parameters: &str, prepare: Prepare| {
             let cli = Cli::try_parse_from([&["test"], arguments].concat()).expect("valid options");
-            let url = format!("nvme+tcp://192.0.2.1/a{parameters}").parse().expect("an address");
+            let mut url = format!("nvme+tcp://192.0.2.1/a{parameters}").parse().expect("an address");
+            cli.tls.settle(&mut url);
             let host = HostIdentity { nqn: "nqn.test".to_owned(), id: uuid::Uuid::from_u128(1) };
             let mut options = ConnectOptions::new(url, host);
             let key = Key::Known(ringfab_initiator::auth::DhchapKey::parse(DHCHAP).expect("a key"));
@@ -160,9 +181,13 @@ mod tests {
             |arguments: &[&str], parameters: &str| applied(arguments, parameters, |_| {}).expect("valid");
         assert_eq!(with(&[], ""), (false, false));
         assert_eq!(with(&["--concat"], ""), (true, true));
-        assert_eq!(with(&["--concat"], "?concat=off"), (false, false));
-        assert_eq!(with(&["--tls-key", KEY], "?concat=on"), (true, true), "the address wins");
-        assert_eq!(with(&["--concat"], "?tls=off"), (false, false));
+        assert_eq!(with(&["--concat"], "?concat=off"), (true, true), "the command line wins");
+        assert_eq!(with(&["--concat"], "?tls=off"), (true, true));
+        assert_eq!(with(&["--concat"], "?tls_key=file:/k"), (true, true));
+        assert_eq!(with(&["--tls-key", KEY], "?concat=on"), (false, true));
+        assert_eq!(with(&["--tls-key", KEY], "?tls=off"), (false, true));
+        assert_eq!(with(&["--tls"], "?tls=off&concat=off"), (false, true));
+        assert_eq!(with(&[], "?concat=on"), (true, true));
         assert!(Cli::try_parse_from(["test", "--concat", "--tls-key", KEY]).is_err());
         let rows: [(Prepare, &str); 3] = [
             (|options| options.authentication = None, "give --dhchap-key"),

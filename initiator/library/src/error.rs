@@ -392,10 +392,6 @@ fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
 
 fn connect_hint(status: Status) -> Option<&'static str> {
     match status.code() {
-        Status::CONNECT_INVALID_HOST => Some(
-            "allow this host NQN in the target's configuration of the subsystem, or use TLS (--tls-key) if that \
-                 requires it; the target's log has the reason",
-        ),
         Status::CONNECT_INVALID_PARAMETERS => Some("see the target's log, which has the reason"),
         Status::CONNECT_CONTROLLER_BUSY => {
             Some("the target has no controller left; detach another host or try later")

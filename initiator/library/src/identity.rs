@@ -1,16 +1,19 @@
 //! Who we are to a target: a host NQN and a host identifier.
 //!
-//! They come, in this order, from the address or the caller, from `/etc/nvme/hostnqn` and `/etc/nvme/hostid`
-//! (which nvme-cli makes), or from the machine: a UUID derived from `/etc/machine-id`, so that the same machine
-//! is the same host after a restart without anything being written. Without any of these it is random.
+//! They come, in this order, from the address or the caller, from `/etc/nvme/hostnqn` and `/etc/nvme/hostid` (which
+//! nvme-cli makes; a byte order mark and lines that begin with `#` are skipped), or from the machine: a UUID derived
+//! from `/etc/machine-id`, so that the same machine is the same host after a restart without anything being written.
+//! Without any of these it is random.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ringfab_base::{VisiblePath as _, visible};
+use ringfab_spec::Nqn;
 use uuid::Uuid;
 
-use crate::url::{Url, check_nqn};
+use crate::url::Url;
 
 /// The identity of a host (Base 2.0, sections 3.1.2 and 5.27.1.25).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +28,7 @@ pub struct HostIdentity {
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// A file is there, but cannot be read.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {}: {source}", path.visible())]
     Read {
         /// The file.
         path: PathBuf,
@@ -33,14 +36,16 @@ pub enum IdentityError {
         source: io::Error,
     },
     /// A file or option holds no NQN or UUID.
-    #[error("{origin} holds no valid {what}: {text:?}")]
+    #[error("{origin}: \"{}\" is no {what}: {why}", visible(text))]
     Invalid {
-        /// The file or option.
+        /// The file and its line, or the option.
         origin: String,
         /// What it should hold.
         what: &'static str,
         /// What it holds.
         text: String,
+        /// What is wrong with it.
+        why: String,
     },
 }
 
@@ -61,15 +66,13 @@ impl HostIdentity {
     pub fn load(nqn: Option<String>, id: Option<Uuid>, etc: &Path) -> Result<Self, IdentityError> {
         let nqn = match nqn {
             Some(nqn) => Some(parse_nqn("the option hostnqn".to_owned(), nqn)?),
-            None => read_line(&etc.join("nvme/hostnqn"))?
-                .map(|(path, text)| parse_nqn(path.display().to_string(), text))
+            None => Line::first(&etc.join("nvme/hostnqn"))?
+                .map(|line| parse_nqn(line.origin, line.text))
                 .transpose()?,
         };
         let id = match id {
             Some(id) => Some(id),
-            None => {
-                read_line(&etc.join("nvme/hostid"))?.map(|(path, text)| parse_id(&path, text)).transpose()?
-            }
+            None => Line::first(&etc.join("nvme/hostid"))?.map(parse_id).transpose()?,
         };
         // One host NQN with two identifiers is refused by targets, so the NQN's own UUID is used first.
         let id = id.or_else(|| nqn.as_deref().and_then(uuid_of_nqn));
@@ -90,38 +93,47 @@ fn uuid_of_nqn(nqn: &str) -> Option<Uuid> {
 }
 
 fn parse_nqn(origin: String, text: String) -> Result<String, IdentityError> {
-    check_nqn(text.clone()).map_err(|_| IdentityError::Invalid {
-        origin,
-        what: "host NQN (such as nqn.2026-11.com.example:host)",
-        text,
-    })
+    match Nqn::with_form(&text) {
+        Ok(_) => Ok(text),
+        Err(why) => Err(IdentityError::Invalid { origin, what: "host NQN", text, why: why.to_string() }),
+    }
 }
 
-fn parse_id(path: &Path, text: String) -> Result<Uuid, IdentityError> {
-    let origin = path.display().to_string();
-    Uuid::parse_str(&text).map_err(|_| IdentityError::Invalid {
-        origin,
-        what: "host identifier (a UUID)",
-        text,
-    })
+fn parse_id(Line { origin, text }: Line) -> Result<Uuid, IdentityError> {
+    let why = "a UUID is needed".to_owned();
+    Uuid::parse_str(&text).map_err(|_| IdentityError::Invalid { origin, what: "host identifier", text, why })
 }
 
-/// The first line of a file, if there is one.
-fn read_line(path: &Path) -> Result<Option<(PathBuf, String)>, IdentityError> {
-    match fs::read_to_string(path) {
-        Ok(text) => {
-            let line = text.lines().next().unwrap_or("").trim();
-            Ok((!line.is_empty()).then(|| (path.to_owned(), line.to_owned())))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(IdentityError::Read { path: path.to_owned(), source }),
+/// A line of a file with one value.
+struct Line {
+    /// Which one, for people.
+    origin: String,
+    /// Without white space around it.
+    text: String,
+}
+
+impl Line {
+    /// The first line of a file that is neither empty nor a comment, if there is one. An editor may have put a byte
+    /// order mark before it.
+    fn first(path: &Path) -> Result<Option<Self>, IdentityError> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(IdentityError::Read { path: path.to_owned(), source }),
+        };
+        let lines = text.trim_start_matches('\u{feff}').lines().map(str::trim).zip(1..);
+        let found = lines.into_iter().find(|(line, _)| !line.is_empty() && !line.starts_with('#'));
+        Ok(found.map(|(line, number)| Self {
+            origin: format!("{}, line {number}", path.visible()),
+            text: line.to_owned(),
+        }))
     }
 }
 
 /// A UUID of this machine. The machine's own identifier is confidential (machine-id(5)), so it is mixed.
 fn machine_id(etc: &Path) -> Result<Option<Uuid>, IdentityError> {
-    let Some((_, text)) = read_line(&etc.join("machine-id"))? else { return Ok(None) };
-    let Ok(machine) = Uuid::parse_str(&text) else { return Ok(None) };
+    let Some(line) = Line::first(&etc.join("machine-id"))? else { return Ok(None) };
+    let Ok(machine) = Uuid::parse_str(&line.text) else { return Ok(None) };
     Ok(Some(as_version_8(Uuid::from_u128(mix(machine.as_u128())))))
 }
 
@@ -181,7 +193,41 @@ mod tests {
         assert_eq!((file.nqn.as_str(), file.id.to_string().as_str()), ("nqn.2026-01.org.example:me", ID));
         fs::write(etc.join("nvme/hostid"), "garbage").expect("a file");
         let error = HostIdentity::load(None, None, &etc).expect_err("garbage is refused").to_string();
-        assert!(error.contains("no valid host identifier"), "{error}");
+        let place = etc.join("nvme/hostid").display().to_string();
+        assert_eq!(error, format!("{place}, line 1: \"garbage\" is no host identifier: a UUID is needed"));
         fs::remove_dir_all(&etc).expect("our directory");
+    }
+
+    #[test]
+    fn what_editors_and_people_put_into_a_file_is_no_part_of_the_name() {
+        let etc = tempfile::tempdir().expect("a directory");
+        let file = etc.path().join("nvme/hostnqn");
+        fs::create_dir_all(etc.path().join("nvme")).expect("a directory");
+        let load = |text: &str| {
+            fs::write(&file, text).expect("a file");
+            HostIdentity::load(None, None, etc.path()).map(|identity| identity.nqn)
+        };
+        const NAME: &str = "nqn.2026-01.org.example:me";
+        for text in [
+            format!("\u{feff}{NAME}\r\n"),
+            format!("# the name of this machine\n\n  {NAME} \nnqn.2026-01.org.example:other\n"),
+            format!("\u{feff}# made by hand\n{NAME}"),
+        ] {
+            assert_eq!(load(&text).expect("a name"), NAME, "{text:?}");
+        }
+        assert_ne!(load("# nothing else\n").expect("made of the machine"), NAME);
+        let shown = file.display();
+        for (text, said) in [
+            ("# mine\nfoo\n", "line 2: \"foo\" is no host NQN: an NQN has the form"),
+            (
+                "nqn.2026-01.org.example:\u{202e}me",
+                "line 1: \"nqn.2026-01.org.example:\\u{202e}me\" is no host NQN",
+            ),
+        ] {
+            let error = load(text).expect_err("refused").to_string();
+            assert!(error.starts_with(&format!("{shown}, {said}")), "{error}");
+        }
+        let option = HostIdentity::load(Some("foo".to_owned()), None, etc.path()).expect_err("refused");
+        assert!(option.to_string().starts_with("the option hostnqn: \"foo\" is no host NQN"), "{option}");
     }
 }

@@ -31,6 +31,17 @@ impl RefusedField {
         }
     }
 
+    /// The name of this host, which a controller refuses with Connect Invalid Host.
+    pub(crate) fn host(data: &[u8]) -> Option<Self> {
+        let (data, _) = ConnectData::read_from_prefix(data).ok()?;
+        Some(Self {
+            name: "HOSTNQN",
+            value: answers::nqn_text(&data.hostnqn),
+            hint: "allow this host NQN in the target's configuration of the subsystem, or use TLS (--tls-key) if that \
+                   requires it; the target's log has the reason",
+        })
+    }
+
     fn of_command(offset: usize, sent: &SubmissionEntry) -> Option<Self> {
         const RECFMT: usize = offset_of!(ConnectCommand, recfmt);
         const QID: usize = offset_of!(ConnectCommand, qid);

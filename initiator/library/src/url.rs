@@ -22,6 +22,8 @@
 //! The last four are for the kernel's TCP: over NVMe/TCP, and under the software RNIC. An RDMA device has nothing of
 //! them.
 //!
+//! The scheme may be in upper case, and slashes at the end of the path are no part of the NQN.
+//!
 //! An IPv6 address is in brackets, a link-local one with its interface: `[fe80::1%25eth0]`, or as most write it,
 //! `[fe80::1%eth0]`.
 
@@ -32,7 +34,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use ringfab_auth::KeySource;
-use ringfab_base::meant;
+use ringfab_base::{meant, visible};
 use ringfab_fabric::ZoneError;
 use ringfab_spec::Nqn;
 use ringfab_spec::nqn::NqnError;
@@ -180,8 +182,16 @@ pub enum UrlError {
     #[error("`{0}` is not a port number from 1 to 65535")]
     Port(String),
     /// The NQN is none.
-    #[error("`{text}` is not a subsystem: {why}")]
+    #[error("`{}` is not a subsystem: {why}", visible(text))]
     Nqn {
+        /// The text.
+        text: String,
+        /// Why not.
+        why: NqnError,
+    },
+    /// The NQN of the host is none.
+    #[error("option hostnqn: `{}` is not the name of a host: {why}", visible(text))]
+    HostNqn {
         /// The text.
         text: String,
         /// Why not.
@@ -297,6 +307,16 @@ impl Url {
         self.subsystem_nqn() == Self::DISCOVERY_NQN
     }
 
+    /// The names of the options that addresses of a transport have.
+    pub fn option_names(transport: Transport) -> impl Iterator<Item = &'static str> {
+        Self::OPTIONS.iter().chain(transport.own_options()).copied()
+    }
+
+    /// What it says for an option, as it stands there. What is the default is not said.
+    pub fn option(&self, name: &str) -> Option<String> {
+        self.options().into_iter().find(|(known, _)| *known == name).map(|(_, value)| value)
+    }
+
     /// Host, port and subsystem, for people.
     pub fn peer(&self) -> String {
         let nqn = self.subsystem.as_deref().unwrap_or("discovery");
@@ -321,7 +341,7 @@ impl Url {
                 self.provider = choose("provider", value, "`auto`, `iwarp` or `verbs`", &words)?;
                 Ok(())
             }
-            "hostnqn" => set(&mut self.host_nqn, "hostnqn", check_nqn(value)?),
+            "hostnqn" => set(&mut self.host_nqn, "hostnqn", check_host_nqn(value)?),
             "hostid" => {
                 let uuid = Uuid::parse_str(&value);
                 set(&mut self.host_id, "hostid", uuid.map_err(|_| wrong("hostid", value, "a UUID"))?)
@@ -410,12 +430,13 @@ impl FromStr for Url {
     fn from_str(text: &str) -> Result<Self, UrlError> {
         let found = [Transport::Rdma, Transport::Tcp]
             .into_iter()
-            .find_map(|transport| Some((transport, text.strip_prefix(transport.scheme())?)));
+            .find_map(|transport| Some((transport, without_scheme(text, transport.scheme())?)));
         let (transport, rest) = found.ok_or_else(|| UrlError::Scheme(scheme_of(text)))?;
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (host, port) = parse_authority(authority)?;
-        let path = decode(path)?;
+        // A slash that a person adds at the end belongs to no name. One that does is `%2F`.
+        let path = decode(path.trim_end_matches('/'))?;
         let subsystem = if path.is_empty() { None } else { Some(check_nqn(path)?) };
         let mut url = Self { transport, ..Self::new(host, port, subsystem) };
         let mut seen = Vec::new();
@@ -464,6 +485,20 @@ pub(crate) fn check_nqn(text: String) -> Result<String, UrlError> {
         Ok(_) => Ok(text),
         Err(why) => Err(UrlError::Nqn { text, why }),
     }
+}
+
+/// Checks the NQN of a host.
+fn check_host_nqn(text: String) -> Result<String, UrlError> {
+    match Nqn::with_form(&text) {
+        Ok(_) => Ok(text),
+        Err(why) => Err(UrlError::HostNqn { text, why }),
+    }
+}
+
+/// What follows a scheme, which may be in upper case (RFC 3986, section 3.1).
+fn without_scheme<'a>(text: &'a str, scheme: &str) -> Option<&'a str> {
+    let (begin, rest) = text.split_at_checked(scheme.len())?;
+    begin.eq_ignore_ascii_case(scheme).then_some(rest)
 }
 
 /// Where a key is.
@@ -515,7 +550,7 @@ fn instead(name: &str, transport: Transport) -> String {
     if other.own_options().contains(&name) {
         return format!(" for {}, only for {}", transport.scheme(), other.scheme());
     }
-    let known: Vec<&str> = Url::OPTIONS.iter().chain(transport.own_options()).copied().collect();
+    let known: Vec<&str> = Url::option_names(transport).collect();
     match meant(name, known.iter().copied()) {
         Some(like) => format!("; did you mean {like}?"),
         None => format!("; there are {}", known.join(", ")),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ringfab_auth::{
     CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeyFingerprint, KeySource,
 };
+use ringfab_base::VisiblePath as _;
 
 use crate::confinement;
 use crate::worker;
@@ -163,7 +164,7 @@ pub(super) fn read_key<K>(
         let denied = error.kind() == io::ErrorKind::PermissionDenied;
         let confined = if denied { confinement::refused_file(&path) } else { None };
         let why = confined.map(|why| format!(": {why}")).unwrap_or_default();
-        format!("cannot read {}: {error}{why}", path.display())
+        format!("cannot read {}: {error}{why}", path.visible())
     })?;
-    parse(text.expose()).map_err(|error| format!("{}: {error}", path.display()))
+    parse(text.expose()).map_err(|error| format!("{}: {error}", path.visible()))
 }

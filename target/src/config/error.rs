@@ -5,6 +5,8 @@ use std::io;
 use std::ops::Range;
 use std::path::PathBuf;
 
+use ringfab_base::VisiblePath as _;
+
 /// One mistake in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
@@ -32,7 +34,7 @@ impl fmt::Display for ConfigError {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigErrors {
     /// The file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {source}", path.visible())]
     Read {
         /// Which file.
         path: PathBuf,

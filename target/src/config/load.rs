@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::fcntl::OFlag;
+use ringfab_base::VisiblePath as _;
 
 use super::check::check;
 use super::error::Credentials;
@@ -44,7 +45,7 @@ pub(super) fn load(path: &Path, credentials: Credentials, input: Input) -> Resul
     let looks = Looks::new(LOOK_LIMIT);
     let file = std::path::absolute(path).ok();
     let checked = check(&text, file.as_deref(), &|path| looks.at(path), credentials);
-    checked.map_err(|errors| ConfigErrors::Invalid { file: path.display().to_string(), errors })
+    checked.map_err(|errors| ConfigErrors::Invalid { file: path.visible().to_string(), errors })
 }
 
 fn read(path: &Path, input: Input) -> io::Result<String> {

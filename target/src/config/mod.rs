@@ -353,7 +353,7 @@ pub enum Source {
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File { path, .. } => path.display().fmt(f),
+            Self::File { path, .. } => path.to_string_lossy().fmt(f),
             Self::Memory(bytes) => write!(f, "{} of memory", format_size(*bytes)),
             Self::Null(bytes) => write!(f, "{} of zeroes", format_size(*bytes)),
             Self::Device(driver) => f.write_str(&driver.name()),

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ringfab_base::VisiblePath as _;
 use ringfab_process::made_file::{DRAFT, draft};
 
 use super::{Change, Config, KeySource, NamespaceConfig, Source, SubsystemConfig};
@@ -137,12 +138,12 @@ impl Conflict {
             Named::By(table, key) if place.what != format!("{table}.{key}") => format!("{} ", place.what),
             _ => String::new(),
         };
-        format!("{what}leads to the same file as {} ({}); name another one", other.what, place.path.display())
+        format!("{what}leads to the same file as {} ({}); name another one", other.what, place.path.visible())
     }
 
     /// Both, in one sentence.
     pub(crate) fn sentence(&self) -> String {
-        let path = self.made.path.display();
+        let path = self.made.path.visible();
         format!("{} would be {}, too ({path}): name another file", self.other.what, self.made.what)
     }
 }

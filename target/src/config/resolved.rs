@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use ringfab_base::format_size;
+use ringfab_base::is_visible;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -29,7 +30,20 @@ pub(super) fn to_toml(config: &Config) -> String {
         host: config.hosts.iter().map(host).collect(),
         discovery: discovery(config),
     };
-    toml::to_string(&document).expect("plain values always serialize")
+    visible_toml(toml::to_string(&document).expect("plain values always serialize"))
+}
+
+/// The text with TOML's escapes for what nobody sees in it, as far as it means the same: a literal string has none.
+fn visible_toml(text: String) -> String {
+    let is_shown = |one: char| is_visible(one) || one == '\n';
+    if text.chars().all(is_shown) {
+        return text;
+    }
+    let escaped =
+        |one: char| if is_shown(one) { one.to_string() } else { format!("\\U{:08X}", u32::from(one)) };
+    let shown: String = text.chars().map(escaped).collect();
+    let same = toml::from_str::<toml::Table>(&shown).ok() == toml::from_str::<toml::Table>(&text).ok();
+    if same { shown } else { text }
 }
 
 /// The keys of the tables that describe the process, with the names of their tables: `memory.large_buffers`.

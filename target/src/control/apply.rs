@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use ringfab_base::VisiblePath as _;
 use ringfab_block::Backing;
 use ringfab_process::log::NEVER_FOLDED;
 
@@ -89,7 +90,7 @@ impl Applier {
         difference.bound.iter().try_for_each(|listener| may_listen(listener.config()))?;
         for (_, namespace) in &difference.opened {
             if let Backing::File { path, .. } = namespace.backing() {
-                may_open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+                may_open(path).map_err(|error| format!("cannot open {}: {error}", path.visible()))?;
             }
         }
         let known_disks = self.target().known_disks();
@@ -294,7 +295,7 @@ struct TakenOver {
 /// The change has failed: the namespaces that were to go have their disks as before.
 fn give_back(taken: Vec<TakenOver>) {
     for TakenOver { open_request, disk_lock, before: (sharing, name) } in taken.into_iter().rev() {
-        let path = open_request.path.display().to_string();
+        let path = open_request.path.to_string_lossy().into_owned();
         if let Err(error) = (OpenRequest { sharing, name, ..open_request }).take_over(&disk_lock) {
             tracing::error!(path, %error, "others are not kept away from a disk as before");
         }

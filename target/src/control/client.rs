@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
 use serde_json::Value;
 
 use super::Request;
@@ -19,7 +20,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
     /// The target cannot be reached.
-    #[error("cannot ask the target at {}: {source}; does it run, and may you open the socket?", path.display())]
+    #[error("cannot ask the target at {}: {source}; does it run, and may you open the socket?", path.visible())]
     Unreachable {
         /// Its socket.
         path: PathBuf,

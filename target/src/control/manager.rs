@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ringfab_base::VisiblePath as _;
 use ringfab_block::Backing;
 use ringfab_process::log::{self, FilterError, NEVER_FOLDED};
 use serde_json::{Map, Value};
@@ -524,7 +525,7 @@ impl Manager {
     ) -> Result<(), String> {
         let served = self.disk_handles().with(namespace, DiskHandle::identity);
         if namespace.is_ready() && served.is_some_and(|served| served != disk_handle.identity()) {
-            let path = disk_handle.path().display();
+            let path = disk_handle.path().visible();
             return Err(format!(
                 "{path} is another disk by now than the one that is served: put that back, or remove the \
                  namespace and add it"
@@ -542,7 +543,7 @@ impl Manager {
         }
         // What fails only now would be told once, too.
         let synced = disk_handle.sync(REQUEST_LIMIT).map_err(|error| error.to_string())?;
-        synced.map_err(|error| format!("{} still fails: {error}", disk_handle.path().display()))?;
+        synced.map_err(|error| format!("{} still fails: {error}", disk_handle.path().visible()))?;
         disk_handle.drop_cache();
         let files = Arc::new(disk_handle.files());
         let (bytes, was_ready) = (disk_handle.bytes(), namespace.is_ready());

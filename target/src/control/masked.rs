@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 /// How texts of keys begin, in lower case.
-const MARKERS: [&str; 2] = ["dhhc-1:", "nvmetlskey-1:"];
+const MARKERS: [&str; 3] = ["dhhc-1:", "nvmetlskey-0:", "nvmetlskey-1:"];
 
 /// How a reference to a key begins, which is no secret.
 const REFERENCES: [&str; 3] = ["file:", "credential:", "keyring:"];

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt};
+use ringfab_base::VisiblePath as _;
 use ringfab_process::log::NEVER_FOLDED;
 
 use super::request::{REQUEST_BYTES_MAX, answer};
@@ -38,7 +39,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on the control socket {}: {source}", path.display())]
+#[error("cannot listen on the control socket {}: {source}", path.visible())]
 pub struct ControlError {
     /// Where it should be.
     path: PathBuf,
@@ -88,7 +89,7 @@ pub fn start(config: Option<&ControlConfig>, manager: Manager) -> Result<Control
         Ok(bound) => bound.unzip(),
         Err(source) if asked => return Err(ControlError { path: config.socket, source }),
         Err(error) => {
-            tracing::info!(path = %config.socket.display(), %error, "no control socket");
+            tracing::info!(path = %config.socket.visible(), %error, "no control socket");
             (None, None)
         }
     };

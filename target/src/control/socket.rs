@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::Group;
+use ringfab_base::VisiblePath as _;
 use ringfab_process::made_file::MadeFile;
 use socket2::{Domain, SockAddr, Socket, Type};
 
@@ -49,7 +50,7 @@ impl ControlSocket {
         }
         fs::set_permissions(path, Permissions::from_mode(config.mode))?;
         if config.is_for_everybody() {
-            let path = path.display();
+            let path = path.visible();
             tracing::warn!(%path, "every user of this machine may change what is served (control.mode)");
         }
         socket.listen(BACKLOG)?;
@@ -62,7 +63,7 @@ impl Drop for ControlSocket {
         let made = Arc::clone(&self.made);
         let removed = worker::within("removing", &self.path, REMOVE_LIMIT, move || made.remove());
         if let Err(error) = removed.map_err(io::Error::from).flatten() {
-            tracing::debug!(%error, path = %self.path.display(), "the control socket cannot be removed");
+            tracing::debug!(%error, path = %self.path.visible(), "the control socket cannot be removed");
         }
     }
 }

@@ -109,7 +109,7 @@ impl Fingerprint {
 
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.display().fmt(f)?;
+        self.path.to_string_lossy().fmt(f)?;
         match &self.kind {
             Kind::File { inode: Some(inode), .. } => write!(f, " (inode {inode})"),
             Kind::File { .. } => Ok(()),

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, Gid, Group, Uid, User, eaccess, geteuid};
+use ringfab_base::VisiblePath as _;
 
 /// Directories that a unit with `ProtectHome=` hides.
 const HOMES: [&str; 3] = ["/home", "/root", "/run/user"];
@@ -45,7 +46,7 @@ fn no_access(path: &Path, user: Uid) -> String {
             "{found}, who is not in that group: write SupplementaryGroups={group} below [Service] in a drop-in \
              (systemctl edit ringfab-target)"
         ),
-        false => format!("{found}: chown {user} {}", path.display()),
+        false => format!("{found}: chown {user} {}", path.visible()),
     }
 }
 
@@ -57,7 +58,7 @@ fn closed_folder(path: &Path) -> Option<&Path> {
 }
 
 fn closed(folder: &Path, user: &str) -> String {
-    let shown = folder.display();
+    let shown = folder.visible();
     let Ok(metadata) = fs::metadata(folder) else {
         return format!("the directory {shown} is closed to {user}, who runs this");
     };
@@ -75,7 +76,7 @@ fn closed(folder: &Path, user: &str) -> String {
 }
 
 fn read_only_file_system(path: &Path) -> String {
-    let folder = path.parent().unwrap_or(path).display();
+    let folder = path.parent().unwrap_or(path).visible();
     format!(
         "if the file system is not mounted read-only, the unit protects it (ProtectSystem=strict): write \
          ReadWritePaths={folder} below [Service] in a drop-in (systemctl edit ringfab-target; {DROP_IN} is an \
@@ -85,7 +86,7 @@ fn read_only_file_system(path: &Path) -> String {
 
 fn not_permitted(path: &Path) -> Option<String> {
     let kind = fs::metadata(path).ok()?.file_type();
-    let shown = path.display();
+    let shown = path.visible();
     Some(match kind.is_block_device() {
         true => format!(
             "if this is a service, its unit has to allow the device: write DeviceAllow={shown} rw below [Service] in a \

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
 use ringfab_block::DriverHandle;
 
 use crate::worker;
@@ -16,5 +17,5 @@ pub(crate) fn look(driver: &DriverHandle, limit: Duration) -> Result<Option<u64>
     let (name, this) = (PathBuf::from(driver.name()), driver.clone());
     let seen = worker::within("looking at", &name, limit, move || this.look());
     let seen = seen.map_err(|error| error.to_string())?;
-    seen.map_err(|error| format!("cannot open {}: {error}", name.display()))
+    seen.map_err(|error| format!("cannot open {}: {error}", name.visible()))
 }

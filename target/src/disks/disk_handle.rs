@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
 use ringfab_block::OpenedFile;
 
 use crate::disk_identity::{DiskIdentity, Fingerprint, InUse};
@@ -130,7 +131,7 @@ impl DiskHandle {
         }
         match worker::within("closing", &self.path, INSPECT_LIMIT, move || close(files, disk_lock)) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(format!("closing {} failed: {error}", self.path.display())),
+            Ok(Err(error)) => Err(format!("closing {} failed: {error}", self.path.visible())),
             Err(error) => {
                 tracing::warn!(%error, "closing a file takes long");
                 Ok(())
@@ -182,8 +183,8 @@ fn inspect(path: &Path, disk_lock: &DiskLock) -> io::Result<DiskFacts> {
     let bytes = (&disk_lock.file).seek(SeekFrom::End(0))?;
     let detached = match DiskIdentity::of_path(path) {
         Ok(found) if found == disk_lock.identity => None,
-        Ok(_) => Some(format!("it is served, but {} is another file by now", path.display())),
-        Err(error) => Some(format!("it is served, but its name leads nowhere: {}: {error}", path.display())),
+        Ok(_) => Some(format!("it is served, but {} is another file by now", path.visible())),
+        Err(error) => Some(format!("it is served, but its name leads nowhere: {}: {error}", path.visible())),
     };
     Ok(DiskFacts { bytes, used_bytes, block_device, detached })
 }

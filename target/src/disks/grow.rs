@@ -6,24 +6,25 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::fcntl::OFlag;
+use ringfab_base::VisiblePath as _;
 
 use crate::disk_identity::DiskIdentity;
 
 /// Makes a file longer, if it is the one that is served.
 pub(crate) fn grow(path: &Path, served: DiskIdentity, bytes: u64) -> Result<(), String> {
-    let refused = |error: io::Error| format!("cannot resize {}: {error}", path.display());
+    let refused = |error: io::Error| format!("cannot resize {}: {error}", path.visible());
     let found = DiskIdentity::of_path(path).map_err(refused)?;
     if found != served {
-        return Err(format!("{} is another file than the one that is served", path.display()));
+        return Err(format!("{} is another file than the one that is served", path.visible()));
     }
     if matches!(found, DiskIdentity::Device(_)) {
-        return Err(format!("{} is not a regular file: resize it yourself", path.display()));
+        return Err(format!("{} is not a regular file: resize it yourself", path.visible()));
     }
     let file =
         OpenOptions::new().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).map_err(refused)?;
     let metadata = file.metadata().map_err(refused)?;
     if DiskIdentity::of(&metadata).map_err(refused)? != served {
-        return Err(format!("{} is another file than the one that is served", path.display()));
+        return Err(format!("{} is another file than the one that is served", path.visible()));
     }
     if i64::try_from(bytes).is_err() {
         return Err(format!("{bytes} bytes are more than a file can have, which is {}", i64::MAX));

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use ringfab_base::VisiblePath as _;
 use ringfab_block::{Backing, OpenedFile};
 use ringfab_reactor::{FileOptions, inspect_file};
 
@@ -49,22 +50,22 @@ pub(crate) struct OpenRequest {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// Somebody has it, who lives or may be about to let go.
-    #[error("{path} is in use by {}; write shared = true for it if that is meant", holder.text, path = path.display())]
+    #[error("{path} is in use by {}; write shared = true for it if that is meant", holder.text, path = path.visible())]
     Busy { path: PathBuf, holder: Holder },
     /// This process serves it.
-    #[error("{path} is {name} already; write shared = true for both if that is meant", path = path.display())]
+    #[error("{path} is {name} already; write shared = true for both if that is meant", path = path.visible())]
     Served { path: PathBuf, name: String },
     /// This process serves it no longer, but commands for it run.
     #[error(
         "{path} is still being closed: {name} was removed, and its last commands have not ended; try again in a moment",
-        path = path.display()
+        path = path.visible()
     )]
     Closing { path: PathBuf, name: String },
     /// The system refuses, or it cannot be a disk.
-    #[error("cannot open {path}: {source}", path = path.display())]
+    #[error("cannot open {path}: {source}", path = path.visible())]
     Open { path: PathBuf, source: io::Error },
     /// It is no disk of this shape.
-    #[error("{path} {reason}", path = path.display())]
+    #[error("{path} {reason}", path = path.visible())]
     Unsuitable { path: PathBuf, reason: String },
     /// The driver of a device refuses, or hangs.
     #[error("{0}")]
@@ -188,7 +189,7 @@ impl OpenRequest {
             Ok(()) => Ok(()),
             Err(TryLockError::WouldBlock) => Err(self.busy(seen)),
             Err(TryLockError::Error(error)) if is_unsupported(&error) => {
-                let path = self.path.display();
+                let path = self.path.visible();
                 tracing::warn!(%path, %error, "a file cannot be locked: nothing keeps others away");
                 Ok(())
             }

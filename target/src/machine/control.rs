@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::unistd::Group;
+use ringfab_base::VisiblePath as _;
 
 use super::{Finding, folder};
 use crate::config::{CONTROL_SOCKET, ControlConfig};
@@ -37,7 +38,7 @@ fn taken(socket: &Path) -> Option<Finding> {
     let is_other = worker::within("looking at", socket, LOOK_LIMIT, is_other).unwrap_or(false);
     is_other.then(|| Finding {
         what: "control.socket".to_owned(),
-        message: format!("{} is there, and is not a socket", socket.display()),
+        message: format!("{} is there, and is not a socket", socket.visible()),
         advice: "name another path, or remove what is there".into(),
     })
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::unistd::{AccessFlags, eaccess};
+use ringfab_base::VisiblePath as _;
 
 use super::Finding;
 use crate::config::{NamespaceConfig, Source};
@@ -38,7 +39,7 @@ pub(super) fn findings(nqn: &str, namespace: &NamespaceConfig, serving: Option<u
 type Found = (String, Cow<'static, str>);
 
 fn look(path: &Path, namespace: &NamespaceConfig, serving: Option<u32>) -> Vec<Found> {
-    let shown = path.display();
+    let shown = path.visible();
     let (metadata, identity) = match identify(path) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -99,7 +100,7 @@ fn bytes_of(metadata: &Metadata) -> Option<u64> {
 }
 
 fn size_finding(path: &Path, bytes: u64, block_bytes: u32) -> Option<Found> {
-    let (shown, rest) = (path.display(), bytes % u64::from(block_bytes));
+    let (shown, rest) = (path.visible(), bytes % u64::from(block_bytes));
     match bytes {
         0..512 => Some((
             format!("{shown} has {bytes} bytes"),

@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
+
 use super::Finding;
 use crate::worker;
 
@@ -16,8 +18,8 @@ pub(super) fn finding(what: &str, file: &Path) -> Option<Finding> {
     let look = move || at.metadata().map(|found| found.is_dir());
     let message = match worker::within("looking at", &folder, LOOK_LIMIT, look) {
         Ok(Ok(true)) | Err(_) => return None,
-        Ok(Ok(false)) => format!("{} is not a directory", folder.display()),
-        Ok(Err(error)) => format!("{}: {error}", folder.display()),
+        Ok(Ok(false)) => format!("{} is not a directory", folder.visible()),
+        Ok(Err(error)) => format!("{}: {error}", folder.visible()),
     };
     Some(Finding {
         what: what.to_owned(),

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::unistd::{User, geteuid};
+use ringfab_base::VisiblePath as _;
 
 use super::Finding;
 use super::service_user::UNIT_USER;
@@ -62,7 +63,7 @@ fn owner_of(folder: &Path) -> Option<u32> {
 
 /// Who may exchange a file, and why, if that is none of these users.
 fn exchangeable(path: &Path, trusted: &[u32]) -> io::Result<Option<String>> {
-    let shown = path.display();
+    let shown = path.visible();
     let owner = path.metadata()?.uid();
     if !trusted.contains(&owner) {
         return Ok(Some(format!("user {owner} may change {shown}, and is its owner")));
@@ -72,7 +73,7 @@ fn exchangeable(path: &Path, trusted: &[u32]) -> io::Result<Option<String>> {
     for folder in path.ancestors().skip(1).chain(real.ancestors().skip(1)) {
         let found = folder.metadata()?;
         let mode = found.mode() & 0o7777;
-        let folder = folder.display();
+        let folder = folder.visible();
         if mode & EVERYBODY_WRITES != 0 && mode & STICKY == 0 {
             return Ok(Some(format!("everybody may replace {shown}: {folder} has mode {mode:04o}")));
         }

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
 use ringfab_process::made_file;
 
 use super::{Finding, folder, listeners};
@@ -28,7 +29,7 @@ fn kept(file: &Path) -> Option<Finding> {
     let at = file.to_owned();
     let looks = move || {
         let why = made_file::may_replace(&at, &KIND).err()?;
-        Some(format!("{}: {why}", at.display()))
+        Some(format!("{}: {why}", at.visible()))
     };
     let message = worker::within("looking at", file, LOOK_LIMIT, looks).ok()??;
     Some(Finding {

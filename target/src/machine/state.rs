@@ -4,6 +4,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
+
 use super::Finding;
 use crate::worker;
 
@@ -20,7 +22,7 @@ pub(super) fn finding(folder: &Path) -> Option<Finding> {
     let is_other = worker::within("looking at", folder, LOOK_LIMIT, is_other).unwrap_or(false);
     is_other.then(|| Finding {
         what: "target.state_dir".to_owned(),
-        message: format!("{} is not a directory", folder.display()),
+        message: format!("{} is not a directory", folder.visible()),
         advice: "name a directory, or remove what is there".into(),
     })
 }

@@ -8,6 +8,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, prometheus_text, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
+use ringfab_base::visible;
 
 use super::snapshot::{NamespaceSeen, QueueSeen, Snapshot, SubsystemSeen};
 use crate::core::{Buffers, CoreUsage, State};
@@ -59,6 +60,12 @@ impl Collector for Families {
 
 type Labels = Vec<(&'static str, String)>;
 
+/// Labels as people may read them. The format escapes quotes and ends of lines, and nothing that turns or hides a line.
+fn shown(mut labels: Labels) -> Labels {
+    labels.iter_mut().for_each(|(_, label)| *label = visible(&label).to_string());
+    labels
+}
+
 /// Writes one family after the other.
 struct Writer<'a>(DescriptorEncoder<'a>);
 
@@ -76,6 +83,7 @@ impl Writer<'_> {
         }
         let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
         for (labels, value) in samples {
+            let labels = shown(labels);
             if labels.is_empty() {
                 write(&mut family, value)?;
             } else {
@@ -116,7 +124,7 @@ impl Writer<'_> {
         samples: impl IntoIterator<Item = (Labels, Labels)>,
     ) -> fmt::Result {
         self.family((name, help, None), MetricType::Info, samples, |encoder, labels| {
-            encoder.encode_info(&labels)
+            encoder.encode_info(&shown(labels))
         })
     }
 

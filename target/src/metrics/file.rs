@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
 use ringfab_process::made_file::{self, DRAFT, Kind};
 
 use super::families::{Format, encode};
@@ -17,9 +18,9 @@ pub(super) fn write_for_ever(path: &Path, interval: Duration, snapshots: &Snapsh
         let written = made_file::replace(path, DRAFT, &KIND, &text);
         match &written {
             Err(error) if !failing => {
-                tracing::warn!(path = %path.display(), %error, "the metrics are not written");
+                tracing::warn!(path = %path.visible(), %error, "the metrics are not written");
             }
-            Ok(_) if failing => tracing::info!(path = %path.display(), "the metrics are written again"),
+            Ok(_) if failing => tracing::info!(path = %path.visible(), "the metrics are written again"),
             _ => {}
         }
         failing = written.is_err();

@@ -5,6 +5,7 @@
 use std::time::SystemTime;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
+use ringfab_base::visible_lines;
 
 use super::snapshot::{NamespaceSeen, Pair, QueueSeen, Snapshot, SubsystemSeen};
 use crate::core::{Buffers, CoreUsage};
@@ -52,7 +53,8 @@ pub(super) fn page(pair: &Pair) -> String {
             }
         }
     };
-    page.into_string()
+    // What hosts and administrators name is in it.
+    visible_lines(&page.into_string())
 }
 
 fn summary(now: &Snapshot, before: Option<&Snapshot>) -> Markup {
@@ -107,8 +109,7 @@ fn hosts(now: &Snapshot, before: Option<&Snapshot>) -> Markup {
             tr {
                 td.t {
                     @match &one.nqn {
-                        Some(nqn) if !nqn.is_empty() => (nqn),
-                        Some(_) => "(without a name)",
+                        Some(nqn) => (nqn),
                         None => "(others)",
                     }
                     div.s { (subsystem.nqn) }
@@ -366,6 +367,8 @@ mod tests {
         let page = page(&Pair { now: snapshot(EVIL, 1, Instant::now()), before: None });
         assert!(!page.contains("<script"), "{page}");
         assert_eq!(page.matches("&lt;script&gt;alert('&quot;&amp;')&lt;/script&gt;").count(), 2);
+        let page = super::page(&Pair { now: snapshot("a\u{202e}\u{1b}b", 1, Instant::now()), before: None });
+        assert!(!page.contains(['\u{202e}', '\u{1b}']) && page.contains("a\\u{202e}\\u{1b}b"), "{page}");
     }
 
     #[test]

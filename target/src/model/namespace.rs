@@ -190,7 +190,7 @@ impl Namespace {
     pub fn source(&self) -> String {
         fn of(backing: &Backing) -> String {
             match backing {
-                Backing::File { path, .. } => path.display().to_string(),
+                Backing::File { path, .. } => path.to_string_lossy().into_owned(),
                 Backing::Memory(_) => "memory".to_owned(),
                 Backing::Null { .. } => "null".to_owned(),
                 Backing::Device(driver) => driver.name(),

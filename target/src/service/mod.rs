@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ringfab_base::VisiblePath as _;
 use ringfab_fabric::tcp::prepare_kernel_tls;
 use ringfab_process::limits;
 use ringfab_process::log::{self, NEVER_FOLDED};
@@ -134,7 +135,7 @@ pub enum ServeError {
     #[error("cannot start: {0}")]
     Start(io::Error),
     /// The ready file cannot be written.
-    #[error("cannot write the ready file {}: {source}", path.display())]
+    #[error("cannot write the ready file {}: {source}", path.visible())]
     ReadyFile {
         /// Which file.
         path: PathBuf,
@@ -248,7 +249,7 @@ struct FinishedFiles;
 impl Drop for FinishedFiles {
     fn drop(&mut self) {
         for Hanging { what, path, seconds } in worker::finish(FILES_LIMIT) {
-            let path = path.display();
+            let path = path.visible();
             tracing::error!(name: NEVER_FOLDED, what, %path, seconds, "the process ends before a file is written");
         }
     }

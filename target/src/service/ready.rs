@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
 use ringfab_process::made_file::{self, Kind, MadeFile};
 
 use super::{ServeError, ServeOptions};
@@ -49,7 +50,7 @@ impl Drop for ReadyFile {
         let made = Arc::clone(&self.made);
         let removed = worker::within("removing", &self.path, REMOVE_LIMIT, move || made.remove());
         if let Err(error) = removed.map_err(io::Error::from).flatten() {
-            tracing::debug!(%error, path = %self.path.display(), "the ready file cannot be removed");
+            tracing::debug!(%error, path = %self.path.visible(), "the ready file cannot be removed");
         }
     }
 }

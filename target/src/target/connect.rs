@@ -1,13 +1,11 @@
 //! The Connect command (NVM Express Base 2.0, section 6.3): a queue joins a controller, or makes one.
 
 use std::net::{IpAddr, SocketAddr};
-use std::str;
 use std::sync::Arc;
 
 use ringfab_auth::{Channel, Concatenation, Names};
 use ringfab_reactor::Time;
-use ringfab_spec::nqn::NQN_BYTES_MAX;
-use ringfab_spec::{Nqn, Status, SubmissionEntry};
+use ringfab_spec::{FromBytes as _, Nqn, NqnError, NqnField, Status, SubmissionEntry};
 
 use super::Target;
 use super::pools::NewController;
@@ -103,10 +101,6 @@ impl Target {
         }
         if limits.discovery_only && !subsystem.is_discovery() {
             return Err(Failure::invalid_connect_data(data::SUBNQN));
-        }
-        if connect.host.nqn.is_empty() && connect.queue_id == 0 {
-            let (peer, subsystem) = (request.peer, subsystem.nqn());
-            tracing::warn!(%peer, subsystem, "a host without a name connects: any host is allowed");
         }
         let queue = Arc::new(QueueRecord::new(QueueParameters {
             id: connect.queue_id,
@@ -302,6 +296,7 @@ impl Connect {
         if cattr & !CATTR_DEFINED != 0 {
             return Err(Failure::invalid_connect_command(field::CATTR));
         }
+        let name = |offset| nqn(request.data, offset).map_err(|_| Failure::invalid_connect_data(offset));
         Ok(Self {
             queue_id,
             entries: entries(command, request.queue_entries.min(limits.queue_entries_max))?,
@@ -309,11 +304,11 @@ impl Connect {
             keep_alive_ms: command.u32(field::KATO),
             controller_id: u16::from_le_bytes(bytes(request.data, data::CNTLID)),
             host: Host {
-                nqn: host_nqn(request.data)?,
+                nqn: name(data::HOSTNQN)?,
                 id: bytes(request.data, data::HOSTID),
                 tls: request.tls.cloned(),
             },
-            subsystem_nqn: nqn(request.data, data::SUBNQN)?,
+            subsystem_nqn: name(data::SUBNQN)?,
         })
     }
 }
@@ -327,24 +322,14 @@ fn entries(command: Command<'_>, entries_max: u32) -> Result<u32, Failure> {
     Ok(sqsize_z + 1)
 }
 
-/// The name of the host. Some hosts have none, the usual benchmark of user space among them: who they are only matters
-/// where not every host is allowed.
-fn host_nqn(data: &[u8]) -> Result<String, Failure> {
-    if data[usize::from(data::HOSTNQN)] == 0 {
-        return Ok(String::new());
-    }
-    nqn(data, data::HOSTNQN)
-}
-
-/// A name in the Connect data: at most 223 bytes of UTF-8 and a zero after them.
-pub(super) fn nqn(all: &[u8], offset: u16) -> Result<String, Failure> {
-    let field: [u8; 256] = bytes(all, offset);
-    let length = field.iter().position(|byte| *byte == 0);
-    let length = length.filter(|length| (1..=NQN_BYTES_MAX).contains(length));
-    let text = length.and_then(|length| str::from_utf8(&field[..length]).ok());
-    // Names go into logs: one with control characters is not a name.
-    let text = text.filter(|text| !text.chars().any(char::is_control));
-    text.map(str::to_owned).ok_or(Failure::invalid_connect_data(offset))
+/// A name in the Connect data. That of a host has the form of the specification (see [`ringfab_spec::nqn`]), wherever
+/// it connects: one that has no name cannot be told from others where it is to be allowed, limited or found again.
+pub(super) fn nqn(all: &[u8], offset: u16) -> Result<String, NqnError> {
+    let field =
+        NqnField::read_from_bytes(&bytes::<{ NqnField::SIZE }>(all, offset)).expect("the field's size");
+    let name = field.parse()?;
+    let name = if offset == data::HOSTNQN { Nqn::with_form(name.as_str())? } else { name };
+    Ok(name.as_str().to_owned())
 }
 
 fn bytes<const N: usize>(all: &[u8], offset: u16) -> [u8; N] {

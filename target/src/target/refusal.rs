@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ringfab_spec::Status;
+use ringfab_spec::{NqnError, Status};
 
 use super::Target;
 use super::connect::{self, ConnectRequest};
@@ -66,19 +66,22 @@ impl<'a> Refusal<'a> {
         })
     }
 
-    fn of_data(&self, offset: u16) -> Option<&'static str> {
+    fn of_data(&self, offset: u16) -> Option<String> {
         use connect::data::{CNTLID, HOSTID, HOSTNQN, SUBNQN};
         let admin = self.request.queue_id == 0;
-        Some(match offset {
-            SUBNQN if !self.is_name(SUBNQN) => "SUBNQN is not a name",
+        let reason = match offset {
+            SUBNQN | HOSTNQN if self.trouble(offset).is_some() => {
+                let field = if offset == SUBNQN { "SUBNQN" } else { "HOSTNQN" };
+                return self.trouble(offset).map(|why| format!("{field} is not a name: {why}"));
+            }
             SUBNQN => "there is no such subsystem at this listener",
-            HOSTNQN if !self.is_name(HOSTNQN) => "HOSTNQN is not a name",
             HOSTNQN => "HOSTNQN is not that of the host that made the controller",
             HOSTID => "HOSTID is not that of the host that made the controller",
             CNTLID if admin => "CNTLID must be FFFFh: there are only dynamic controllers",
             CNTLID => "there is no such controller in this subsystem",
             _ => return None,
-        })
+        };
+        Some(reason.to_owned())
     }
 
     /// Why it is not for this host.
@@ -97,8 +100,9 @@ impl<'a> Refusal<'a> {
         })
     }
 
-    fn is_name(&self, offset: u16) -> bool {
-        connect::nqn(self.request.data, offset).is_ok()
+    /// What is wrong with a name.
+    fn trouble(&self, offset: u16) -> Option<NqnError> {
+        connect::nqn(self.request.data, offset).err()
     }
 }
 
@@ -108,7 +112,7 @@ impl fmt::Display for Refusal<'_> {
         // IATTR says whether the offset is one of the data.
         let (offset, of_data) = ((dw0 & 0xffff) as u16, dw0 >> 16 & 1 == 1);
         let reason = match status {
-            Status::CONNECT_INVALID_PARAMETERS if of_data => self.of_data(offset).map(str::to_owned),
+            Status::CONNECT_INVALID_PARAMETERS if of_data => self.of_data(offset),
             Status::CONNECT_INVALID_PARAMETERS => self.of_command(offset),
             Status::CONNECT_INVALID_HOST => Some(self.of_host()),
             Status::AUTHENTICATION_REQUIRED => {

@@ -178,16 +178,38 @@ fn each_wrong_parameter_is_refused_with_its_place() {
 }
 
 #[test]
-fn a_host_without_a_name_is_let_in_where_any_host_is_allowed_and_nowhere_else() {
+fn a_host_needs_a_name_wherever_it_connects_and_any_that_hosts_in_use_have_is_one() {
     let target = target();
-    let nameless = |subsystem| {
-        let mut connect = Connect::admin(subsystem, FRIEND);
-        connect.data.hostnqn = Default::default();
-        connect.send(&target)
+    let named = |subsystem, name: &str| {
+        let connect = Connect::admin(subsystem, FRIEND);
+        let mut data = connect.data.as_bytes().to_vec();
+        data[512..768].fill(0);
+        data[512..512 + name.len()].copy_from_slice(name.as_bytes());
+        let data = zerocopy::FromBytes::read_from_bytes(&data).unwrap();
+        Connect { data, ..connect }.send(&target)
     };
-    assert!(nameless(DISK).is_ok());
-    assert!(nameless(DISCOVERY_NQN).is_ok());
-    assert_eq!(nameless(PRIVATE).unwrap_err().status, Status::CONNECT_INVALID_HOST.with_dnr());
+    for subsystem in [DISK, PRIVATE, DISCOVERY_NQN] {
+        for none in [
+            "",
+            "testhost",
+            "iqn.2014-08.org.example:a",
+            "iqn.x",
+            "nqn.2014-08.",
+            "nqn.2014-08.org.example:\u{202e}a",
+            "\u{feff}nqn.2014-08.org.example:a",
+            "nqn.2014-08.org.example:a\u{2066}",
+            "nqn.2014-08.org.example:a\u{200b}",
+        ] {
+            assert_eq!(parameter(named(subsystem, none)), 512 | IN_DATA, "{none:?} at {subsystem}");
+        }
+    }
+    for name in [
+        "nqn.2014-08.org.nvmexpress:uuid:4C4C4544-0051-5A10-8056-B9C04F4D3832",
+        "nqn.2014-08.localdomain:nvme:ESX1",
+        "nqn.2014-08.org.example:Größe of a host",
+    ] {
+        assert!(named(DISK, name).is_ok(), "{name}");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::SigSet;
+use ringfab_base::VisiblePath as _;
 
 use super::task::{Hanging, Task, WorkError};
 
@@ -177,7 +178,7 @@ impl Pool {
             state.tasks.remove(&number);
         }
         drop(state);
-        tracing::warn!(what, path = %path.display(), ?limit, "a file does not answer; its task is given up");
+        tracing::warn!(what, path = %path.visible(), ?limit, "a file does not answer; its task is given up");
         expire(WorkError::Hangs { what, path, limit });
     }
 

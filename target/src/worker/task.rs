@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ringfab_base::VisiblePath as _;
 use serde::Serialize;
 
 /// What is to be done, to what, and within which time.
@@ -49,7 +50,7 @@ pub enum WorkError {
     /// It has not come in time.
     #[error(
         "{what} {} has not returned within {} s: what it is on does not answer",
-        path.display(),
+        path.visible(),
         limit.as_secs_f64()
     )]
     Hangs {
@@ -61,7 +62,7 @@ pub enum WorkError {
         limit: Duration,
     },
     /// An earlier task for the same file still hangs.
-    #[error("{what} {} still hangs after {seconds} s", path.display())]
+    #[error("{what} {} still hangs after {seconds} s", path.visible())]
     StillHangs {
         /// What was to be done.
         what: &'static str,
@@ -71,7 +72,7 @@ pub enum WorkError {
         seconds: u64,
     },
     /// So many others wait already.
-    #[error("{waiting} other tasks wait for a thread already, the oldest for {}", path.display())]
+    #[error("{waiting} other tasks wait for a thread already, the oldest for {}", path.visible())]
     Full {
         /// How many.
         waiting: usize,
@@ -96,7 +97,7 @@ pub enum WorkError {
         reason: String,
     },
     /// It ended by a panic.
-    #[error("{what} {} has panicked", path.display())]
+    #[error("{what} {} has panicked", path.visible())]
     Panicked {
         /// What was to be done.
         what: &'static str,

@@ -329,3 +329,26 @@ fn every_example_configuration_is_parsed_by_a_test() {
         assert!(tests.contains(name), "no test parses {path}");
     }
 }
+
+/// A path in what a person reads is `path.visible()`, and in JSON, a command or an address `to_string_lossy()`:
+/// `display()` writes escape codes, ends of lines and what turns a line around as they are.
+#[test]
+fn the_programs_show_no_path_as_it_is() {
+    let mut looked = 0;
+    for (path, text) in files(".rs") {
+        let is_of_programs =
+            ["target/src/", "initiator/command/src/", "initiator/front-ends/src/", "initiator/library/src/"]
+                .iter()
+                .any(|folder| path.starts_with(folder));
+        if !is_of_programs || path.contains("/tests") {
+            continue;
+        }
+        looked += 1;
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (number, line) in code.lines().enumerate() {
+            let is_shown_raw = line.contains(".display()") && !line.trim_start().starts_with("//");
+            assert!(!is_shown_raw, "{path}:{}: use `visible()` or `to_string_lossy()`: {line}", number + 1);
+        }
+    }
+    assert!(looked > 100, "only {looked} files: sources are elsewhere now");
+}

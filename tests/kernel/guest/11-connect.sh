@@ -30,8 +30,10 @@ nvme connect -t "$fabric" -a "$ours" -s 4420 -n $private -q nqn.2026-11.org.ring
 find_controller $private
 nvme disconnect -n $private
 
-echo "--- a host name without the usual form"
+echo "--- a host name without the usual form, and one that is not as usual but has it"
+may_warn 'Connect Invalid Data Parameter, hostnqn'
+refuses nvme connect -t "$fabric" -a "$ours" -s 4420 -n "$nqn" -q testhost
 # Who leaves at once may do so while the kernel looks for partitions.
 may_warn 'no available path - failing I/O' 'Buffer I/O error on dev .*, async page read' 'unable to read RDB block'
-connect -q testhost
+connect -q nqn.2014-08.org.nvmexpress:uuid:4C4C4544-0051-5A10-8056-B9C04F4D3832
 nvme disconnect -n "$nqn"

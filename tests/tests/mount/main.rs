@@ -4,6 +4,7 @@ mod ends;
 mod helper;
 mod killed;
 mod machine;
+mod names;
 mod refused;
 mod secured;
 mod standing;

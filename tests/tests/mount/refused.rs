@@ -25,7 +25,6 @@ fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
         (&[&*unknown, directory], "the target refuses SUBNQN"),
         (&[both, directory], "several namespaces; choose one with --nsid: 1, 2"),
         (&[both, directory, "--nsid", "7"], "7"),
-        (&[first, directory, "--nsid", "2"], "names namespace 1, and --nsid 2"),
         (&[first, directory], "has no file system that is known here; --mkfs ext4 makes one"),
         (&[first, &*no_directory], "No such file or directory"),
         (&[first, &*file], "is not a directory"),

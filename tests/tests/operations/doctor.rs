@@ -50,9 +50,13 @@ fn ends_at(url: &str, host: &str, step: &str, says: &[&str]) {
 
 fn assert_ends((well, said): &(bool, String), step: &str, says: &[&str]) {
     assert!(!well, "{said}");
+    // A look that has found the reason comes first, and then the step of attaching that fails for it.
     let failed: Vec<&str> = said.lines().filter(|line| line.starts_with("FAILED")).collect();
-    assert_eq!(failed.len(), 1, "{said}");
-    assert!(failed[0].contains(&format!("FAILED  {step} ")), "{said}");
+    assert!(failed.first().is_some_and(|line| line.contains(&format!("FAILED  {step} "))), "{said}");
+    assert!(
+        failed[1..].iter().all(|line| line.contains("FAILED  Connect ") || step == "who listens"),
+        "{said}"
+    );
     let advice = said.lines().last().expect("a line");
     assert!(advice.starts_with("What to do: "), "{said}");
     says.iter().for_each(|text| assert!(said.contains(text), "{text} in {said}"));
@@ -199,7 +203,7 @@ fn is_connect(command: &SubmissionEntry, data: &[u8]) -> bool {
 fn what_a_target_refuses_behind_discovery_is_named_with_its_step() {
     let port = free_port();
     let _target = target(port, "tcp", "[[subsystem.namespace]]\nmemory = \"1MiB\"\n");
-    let refused: [(Answer, &str, &[&str]); 4] = [
+    let refused: [(Answer, &str, &[&str]); 3] = [
         (
             |command, data| is_connect(command, data).then_some(Status::CONNECT_CONTROLLER_BUSY.with_dnr()),
             "Connect",
@@ -222,20 +226,158 @@ fn what_a_target_refuses_behind_discovery_is_named_with_its_step() {
             "first read",
             &["block 0 of namespace 1", "its disk fails"],
         ),
-        (
-            // CC.SHN.
-            |command, _| {
-                let sets = command.is_fabrics() && command.fabrics_type() == FabricsType::PROPERTY_SET;
-                (sets && command.cdw12.get() >> 14 & 3 != 0).then_some(Status::INTERNAL_ERROR.with_dnr())
-            },
-            "end",
-            &[],
-        ),
     ];
     for (answer, step, says) in refused {
         let address = between(SocketAddr::from(([127, 0, 0, 1], port)), answer);
         ends_at(&format!("nvme+tcp://{address}/{NQN}"), FRIEND, step, says);
     }
+}
+
+/// What a target is like, and what a host says of it: as its configuration, as the address, and as options.
+struct Setup {
+    what: &'static str,
+    listener: &'static str,
+    subsystem: String,
+    more: String,
+    options: Vec<String>,
+    works: bool,
+}
+
+/// The table, with keys in this folder.
+#[expect(clippy::too_many_lines, reason = "a row for each set-up")]
+fn setups(folder: &Path) -> Vec<Setup> {
+    let key = |name: &str, text: &str| {
+        let path = folder.join(name);
+        fs::write(&path, text).expect("a key");
+        fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .expect("for few eyes");
+        format!("file:{}", path.display())
+    };
+    let tls = key("tls", "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:");
+    let chap = key("chap", "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:");
+    let other = key("other", "DHHC-1:00:ia6zGodOr4SEG0Zzaw398rpY0wqipUWj4jWjUh4HWUz6aQ2n:");
+    let friend = || format!("allowed_hosts = [{FRIEND:?}]\n");
+    let host = |keys: &str| format!("[[host]]\nnqn = {FRIEND:?}\n{keys}\n");
+    let setup = |what, works| Setup {
+        what,
+        listener: "",
+        subsystem: friend(),
+        more: String::new(),
+        options: Vec::new(),
+        works,
+    };
+    let chap_host = host(&format!("dhchap_key = {chap:?}"));
+    let authenticates = || format!("{}authentication = \"required\"\n", friend());
+    let discovery = "[discovery]\nauthentication = \"required\"\n";
+    vec![
+        setup("everything works", true),
+        Setup { subsystem: String::new(), ..setup("the host is not allowed", false) },
+        Setup {
+            more: "[[discovery.referral]]\naddress = \"127.0.0.1\"\nport = 9\ntransport = \"tcp\"\n"
+                .to_owned(),
+            ..setup("a referral that leads nowhere", true)
+        },
+        Setup {
+            subsystem: authenticates(),
+            more: chap_host.clone(),
+            options: vec![format!("--dhchap-key={chap}")],
+            ..setup("authentication", true)
+        },
+        Setup {
+            subsystem: authenticates(),
+            more: chap_host.clone(),
+            options: vec![format!("--dhchap-key={other}")],
+            ..setup("a wrong key", false)
+        },
+        Setup {
+            more: format!("{discovery}{chap_host}"),
+            ..setup("discovery asks for authentication, and the host gives no key", false)
+        },
+        Setup {
+            listener: "tls = \"required\"\n",
+            subsystem: format!("{}tls = \"required\"\n", friend()),
+            more: host(&format!("tls_key = {tls:?}")),
+            options: vec![format!("--tls-key={tls}")],
+            ..setup("TLS", true)
+        },
+        Setup {
+            listener: "tls = \"required\"\n",
+            subsystem: format!("{}tls = \"required\"\n", friend()),
+            more: host(&format!("tls_key = {tls:?}")),
+            ..setup("TLS at the target's port only", false)
+        },
+    ]
+}
+
+#[test]
+fn the_verdict_is_that_of_the_commands_which_attach() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for setup in setups(folder.path()) {
+        let port = free_port();
+        let target = serving(port, &setup);
+        let url = format!("nvme+tcp://127.0.0.1:{port}/{NQN}?hostnqn={FRIEND}");
+        let (doctor, said, reads) = verdicts(&url, &setup.options);
+        assert_eq!(doctor, reads, "{}: {said}{}", setup.what, target.log());
+        if !setup.what.starts_with("discovery") {
+            assert_eq!(reads, setup.works, "{}: {said}{}", setup.what, target.log());
+        }
+    }
+    let nobody = format!("nvme+tcp://127.0.0.1:{}/{NQN}?hostnqn={FRIEND}", free_port());
+    let (doctor, said, reads) = verdicts(&nobody, &[]);
+    assert!(!doctor && !reads, "{said}");
+}
+
+/// What is wrong with discovery alone is a note: nobody who has the address needs it.
+#[test]
+fn a_discovery_controller_that_refuses_is_a_note_where_the_subsystem_can_be_attached() {
+    let port = free_port();
+    let _target = target(port, "tcp", "[[subsystem.namespace]]\nmemory = \"1MiB\"\n");
+    // Another target's discovery, or none: only the subsystem can be connected.
+    let none: Answer = |command, data| {
+        let is_connect_to_discovery = command.is_fabrics()
+            && command.fabrics_type() == FabricsType::CONNECT
+            && !is_connect(command, data);
+        is_connect_to_discovery.then_some(Status::CONNECT_INVALID_PARAMETERS.with_dnr())
+    };
+    // CC.SHN.
+    let stays: Answer = |command, _| {
+        let sets = command.is_fabrics() && command.fabrics_type() == FabricsType::PROPERTY_SET;
+        (sets && command.cdw12.get() >> 14 & 3 != 0).then_some(Status::INTERNAL_ERROR.with_dnr())
+    };
+    for (answer, noted) in [(none, "who listens"), (stays, "end")] {
+        let address = between(SocketAddr::from(([127, 0, 0, 1], port)), answer);
+        let url = format!("nvme+tcp://{address}/{NQN}?hostnqn={FRIEND}");
+        let (doctor, said, reads) = verdicts(&url, &[]);
+        assert!(doctor && reads, "{said}");
+        assert!(said.contains(&format!("note    {noted} ")) && said.contains("Attaching works."), "{said}");
+        assert!(said.contains("ok      first read "), "{said}");
+    }
+}
+
+/// Of the doctor, with what it says, and of a command that reads a block.
+fn verdicts(url: &str, options: &[String]) -> (bool, String, bool) {
+    let run = |arguments: &[&str]| {
+        Command::new(program("ringfab")).args(arguments).args(options).output().expect("it runs")
+    };
+    let doctor = run(&["doctor", url]);
+    let reads = run(&["read", &format!("{url}&ns=1"), "--length", "512"]);
+    let said = String::from_utf8_lossy(&doctor.stdout).into_owned() + &String::from_utf8_lossy(&reads.stderr);
+    (doctor.status.success(), said, reads.status.success())
+}
+
+fn serving(port: u16, setup: &Setup) -> Service {
+    Service::start("ringfab-target", |folder| {
+        let [state, socket] = ["state", "control.sock"].map(|name| folder.join(name));
+        let Setup { listener, subsystem, more, .. } = setup;
+        let text = format!(
+            "[target]\nstate_dir = {state:?}\ncores = 1\n[control]\nsocket = {socket:?}\n[[listener]]\n\
+             address = \"127.0.0.1\"\nport = {port}\ntransport = \"tcp\"\n{listener}[[subsystem]]\nnqn = {NQN:?}\n\
+             {subsystem}[[subsystem.namespace]]\nmemory = \"1MiB\"\n{more}"
+        );
+        fs::write(folder.join("target.toml"), text).expect("a configuration");
+        let config = folder.join("target.toml").display().to_string();
+        ["serve", "--config", &config].map(str::to_owned).to_vec()
+    })
 }
 
 #[test]

@@ -4,5 +4,6 @@ mod check;
 mod doctor;
 mod files;
 mod machine;
+mod names;
 mod top;
 mod tour;

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 
+use ringfab_base::is_visible;
 use tracing::Event;
 use tracing::field::{Field, Visit};
 
@@ -34,8 +35,8 @@ pub(super) fn bounded(text: &str) -> String {
     format!("{}…", &text[..text.floor_char_boundary(TEXT_BYTES_MAX)])
 }
 
-/// A text into which names that peers chose can be written: what could end the line, move the cursor or turn the
-/// direction of writing is escaped.
+/// A text into which names that peers chose can be written: what could end the line, move the cursor, turn the
+/// direction of writing, or cannot be seen, is escaped.
 #[derive(Debug, Default)]
 struct Text(String);
 
@@ -49,7 +50,7 @@ impl Write for Text {
                 }
                 return Ok(());
             }
-            if is_harmless(character) {
+            if is_visible(character) {
                 self.0.push(character);
             } else {
                 self.0.extend(character.escape_default());
@@ -57,13 +58,6 @@ impl Write for Text {
         }
         Ok(())
     }
-}
-
-/// Neither a control character nor one that separates lines or sets the direction of writing.
-fn is_harmless(character: char) -> bool {
-    let formats =
-        matches!(character, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    !character.is_control() && !formats
 }
 
 struct Message<'a>(&'a mut Text);

@@ -11,7 +11,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 use super::{Format, Parts, journal, line, record};
-use crate::terminal;
+use crate::terminal::{self, Stream};
 
 /// How events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +107,8 @@ impl Style {
 
     /// Texts with nothing around them, each to be written at once. The journal gets their priority.
     pub(super) fn plain(self, level: Level, text: &str) -> Vec<String> {
+        // What others chose is escaped in it. The colours are ours.
+        let text = &terminal::visible_text(Stream::Err, text);
         let lines = || text.lines();
         match self.now() {
             Written::Text { .. } => vec![lines().map(|line| format!("{line}\n")).collect()],

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
+use ringfab_base::visible;
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::discovery::{DiscoveryLog, discover};
 use ringfab_initiator::{Cause, ConnectError, ConnectOptions, HostName, Provider, Step, Transport, Url};
@@ -37,12 +38,16 @@ struct Ended(&'static str);
 struct Failure {
     why: String,
     advice: String,
+    /// The step of attaching that fails for the same reason.
+    at: Option<Step>,
 }
 
-/// A step that was tried.
+/// Something that was tried.
 #[derive(Debug)]
 struct Tried {
     name: &'static str,
+    /// Whether attaching does without it: it was only looked at.
+    is_look: bool,
     time: Duration,
     outcome: Result<String, Failure>,
 }
@@ -55,7 +60,11 @@ struct Walk<'a> {
 
 impl Failure {
     fn new(why: impl fmt::Display, advice: impl Into<String>) -> Self {
-        Self { why: why.to_string(), advice: advice.into() }
+        Self { why: why.to_string(), advice: advice.into(), at: None }
+    }
+
+    fn at(self, step: Step) -> Self {
+        Self { at: Some(step), ..self }
     }
 }
 
@@ -63,25 +72,59 @@ impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         let why = format!("{}: {}", error.step, error.cause);
         Self::new(why, error.advice().unwrap_or("see the target's log, which names the reason"))
+            .at(error.step)
     }
 }
 
 impl Walk<'_> {
-    /// Tries a step. Its value, or the end of the walk.
+    /// Tries a step of attaching. Its value, or the end of the walk.
     fn step<T>(
         &mut self,
         name: &'static str,
         step: impl FnOnce() -> Result<(T, String), Failure>,
     ) -> Result<T> {
+        let value = self.attempt(name, false, step)?;
+        value.ok_or_else(|| Ended(self.reason()).into())
+    }
+
+    /// Looks at something that attaching does not need, or does in its own way: the walk goes on whatever is found.
+    fn look<T>(
+        &mut self,
+        name: &'static str,
+        look: impl FnOnce() -> Result<(T, String), Failure>,
+    ) -> Result<Option<T>> {
+        self.attempt(name, true, look)
+    }
+
+    fn attempt<T>(
+        &mut self,
+        name: &'static str,
+        is_look: bool,
+        step: impl FnOnce() -> Result<(T, String), Failure>,
+    ) -> Result<Option<T>> {
         let begun = Instant::now();
         let (value, outcome) = match step() {
             Ok((value, text)) => (Some(value), Ok(text)),
             Err(failure) => (None, Err(failure)),
         };
         self.context.interrupt.check()?;
-        self.tried.push(Tried { name, time: begun.elapsed(), outcome });
-        value.ok_or_else(|| Ended(name).into())
+        self.tried.push(Tried { name, is_look, time: begun.elapsed(), outcome });
+        Ok(value)
     }
+
+    /// What to name as the reason: the first look that found why attaching fails, or else the step that failed.
+    fn reason(&self) -> &'static str {
+        let mut failed = self.tried.iter().filter(|one| is_failure(&self.tried, one));
+        failed.next().map_or("", |one| one.name)
+    }
+}
+
+/// Whether something that was tried is a reason why attaching fails: a step that failed, or a look that found the same.
+fn is_failure(all: &[Tried], one: &Tried) -> bool {
+    let Err(failure) = &one.outcome else { return false };
+    let step = all.iter().find(|one| !one.is_look && one.outcome.is_err());
+    let at = step.and_then(|step| step.outcome.as_ref().err()?.at);
+    !one.is_look || at.is_some() && failure.at == at
 }
 
 /// Walks a connection step by step.
@@ -98,34 +141,78 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> Result<()> {
 
 fn all_steps(walk: &mut Walk<'_>, options: &ConnectOptions, engine: &EngineOptions) -> Result<()> {
     let url = &options.url;
-    let address = walk.step("name", || resolve(url))?;
-    walk.step("route", || route(address))?;
-    // RDMA devices have ports of their own, which the kernel's TCP does not know.
-    if !(url.transport == Transport::Rdma && url.provider == Provider::Verbs) {
-        walk.step("port", || port(address))?;
-    }
-    let log = walk.step("who listens", || listener(options, engine))?;
-    walk.step("subsystems", || subsystems(&log, options))?;
+    let is_worth_asking = is_worth_asking(walk, url)?;
     if url.is_discovery() {
+        let log = walk.step("who listens", || listener(options, engine))?;
+        walk.look("subsystems", || subsystems(&log, options))?;
         return Ok(());
+    }
+    // Attaching a subsystem by its address asks no discovery controller.
+    if is_worth_asking && let Some(log) = walk.look("who listens", || listener(options, engine))? {
+        walk.look("subsystems", || subsystems(&log, options))?;
     }
     let controller = walk.step("Connect", || connect(options, engine))?;
     walk.step("queues", || Ok(((), queues(&controller, options))))?;
     let namespaces = walk.step("namespaces", || namespaces(&controller, url))?;
-    for nsid in namespaces {
-        walk.step("first read", || first_read(&controller, nsid))?;
-    }
-    walk.step("end", || {
+    first_reads(walk, &controller, &namespaces)?;
+    walk.look("end", || {
         controller.detach().map(|()| ((), "detached in order".to_owned())).map_err(Failure::from)
-    })
+    })?;
+    Ok(())
 }
 
-fn resolve(url: &Url) -> Result<(SocketAddr, String), Failure> {
+/// Looks at the way to the target. Whether somebody may be there to ask.
+fn is_worth_asking(walk: &mut Walk<'_>, url: &Url) -> Result<bool> {
+    let Some(addresses) = walk.look("name", || resolve(url))? else { return Ok(false) };
+    if walk.look("route", || first_of(&addresses, route))?.is_none() {
+        return Ok(false);
+    }
+    // RDMA devices have ports of their own, which the kernel's TCP does not know.
+    let has_port = url.transport == Transport::Tcp || url.provider == Provider::Iwarp;
+    let listens =
+        url.provider == Provider::Verbs || walk.look("port", || first_of(&addresses, port))?.is_some();
+    Ok(listens || !has_port)
+}
+
+/// Reads of all namespaces, or of the one that is named. Which of several is used is not known, so one is enough.
+fn first_reads(walk: &mut Walk<'_>, controller: &Controller, namespaces: &[u32]) -> Result<()> {
+    let (last, others) = namespaces.split_last().expect("without one the walk has ended");
+    let mut was_read = false;
+    for nsid in others {
+        was_read |= walk.look("first read", || first_read(controller, *nsid))?.is_some();
+    }
+    if was_read {
+        walk.look("first read", || first_read(controller, *last))?;
+        return Ok(());
+    }
+    walk.step("first read", || first_read(controller, *last))
+}
+
+/// Attaching tries one address after the other, too. What is said of the last one, if none will do.
+fn first_of(
+    addresses: &[SocketAddr],
+    look: impl Fn(SocketAddr) -> Result<((), String), Failure>,
+) -> Result<((), String), Failure> {
+    let mut last = Err(Failure::new("the name has no address", ""));
+    for address in addresses {
+        last = look(*address);
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}
+
+fn resolve(url: &Url) -> Result<(Vec<SocketAddr>, String), Failure> {
+    look_up(url).map_err(|failure| failure.at(Step::Resolve))
+}
+
+fn look_up(url: &Url) -> Result<(Vec<SocketAddr>, String), Failure> {
     let name = match &url.host {
         HostName::Address(address) => {
             let found = address.socket_address(url.port);
             let found = found.map_err(|error| Failure::new(error, "`ip address` lists the interfaces"))?;
-            return Ok((found, format!("{} is an address", url.host)));
+            return Ok((vec![found], format!("{} is an address", url.host)));
         }
         HostName::Name(name) => name.clone(),
     };
@@ -140,9 +227,12 @@ fn resolve(url: &Url) -> Result<(SocketAddr, String), Failure> {
     let advice = "check the host name (`getent hosts NAME`), or give the address as a number";
     let found = answers.recv_timeout(PATIENCE).map_err(|_| Failure::new("no answer within 5 s", advice))?;
     let found = found.map_err(|error| Failure::new(format!("{name} has no address: {error}"), advice))?;
-    let first = *found.first().ok_or_else(|| Failure::new(format!("{name} has no address"), advice))?;
+    if found.is_empty() {
+        return Err(Failure::new(format!("{name} has no address"), advice));
+    }
     let all: Vec<String> = found.iter().map(|address| address.ip().to_string()).collect();
-    Ok((first, format!("{name} is {}", all.join(", "))))
+    let text = format!("{name} is {}", all.join(", "));
+    Ok((found, text))
 }
 
 /// Connecting a datagram socket sends nothing and looks at routes.
@@ -154,8 +244,9 @@ fn route(address: SocketAddr) -> Result<((), String), Failure> {
         socket.local_addr()
     };
     let advice = "see `ip route get`: a network is missing or an interface is down";
-    let from =
-        from().map_err(|error| Failure::new(format!("no route to {}: {error}", address.ip()), advice))?;
+    let from = from().map_err(|error| {
+        Failure::new(format!("no route to {}: {error}", address.ip()), advice).at(Step::Connect)
+    })?;
     Ok(((), format!("from {} to {}", from.ip(), address.ip())))
 }
 
@@ -168,7 +259,9 @@ fn port(address: SocketAddr) -> Result<((), String), Failure> {
         _ => "see whether the machine is up and reachable",
     };
     let connected = TcpStream::connect_timeout(&address, PATIENCE);
-    connected.map_err(|error| Failure::new(format!("port {}: {error}", address.port()), advice(&error)))?;
+    connected.map_err(|error| {
+        Failure::new(format!("port {}: {error}", address.port()), advice(&error)).at(Step::Connect)
+    })?;
     Ok(((), format!("something listens at {address}")))
 }
 
@@ -195,7 +288,7 @@ fn listener(options: &ConnectOptions, engine: &EngineOptions) -> Result<(Discove
     };
     if discover_over(options, engine, other).is_ok() {
         let why = format!("it does not speak {words}, but {scheme}");
-        return Err(Failure::new(why, format!("write {scheme} in the address")));
+        return Err(Failure::new(why, format!("write {scheme} in the address")).at(error.step));
     }
     Err(error.into())
 }
@@ -219,14 +312,15 @@ fn subsystems(log: &DiscoveryLog, options: &ConnectOptions) -> Result<((), Strin
     let (host, wanted) = (&options.host.nqn, options.url.subsystem_nqn());
     let allow = format!("allow this host there: `ringfab-target host allow {host} --subsystem NQN`");
     if names.is_empty() {
-        return Err(Failure::new(format!("the host {host} may use none"), allow));
+        return Err(Failure::new(format!("the host {host} may use none"), allow).at(Step::FabricsConnect));
     }
     let shown = format!("the host {host} may use {}", names.join(", "));
     if options.url.is_discovery() || names.contains(&wanted) {
         return Ok(((), shown));
     }
     let why = format!("{wanted} is not among them: {shown}");
-    Err(Failure::new(why, format!("correct the subsystem in the address, or {allow}")))
+    Err(Failure::new(why, format!("correct the subsystem in the address, or {allow}"))
+        .at(Step::FabricsConnect))
 }
 
 fn connect(options: &ConnectOptions, engine: &EngineOptions) -> Result<(Controller, String), Failure> {
@@ -288,9 +382,11 @@ fn document(tried: &[Tried]) -> serde_json::Value {
         let time_us = u64::try_from(one.time.as_micros()).unwrap_or(u64::MAX);
         let (found, error, advice) = match &one.outcome {
             Ok(found) => (Some(found), None, None),
-            Err(Failure { why, advice }) => (None, Some(why), Some(advice)),
+            Err(Failure { why, advice, .. }) => (None, Some(why), Some(advice)),
         };
-        json!({ "step": one.name, "time_us": time_us, "found": found, "error": error, "advice": advice })
+        json!({
+            "step": one.name, "look": one.is_look, "time_us": time_us, "found": found, "error": error, "advice": advice,
+        })
     });
     json!({ "steps": steps.collect::<Vec<_>>() })
 }
@@ -298,18 +394,30 @@ fn document(tried: &[Tried]) -> serde_json::Value {
 /// A line for each step, and at the end what to do.
 fn lines(tried: &[Tried]) -> String {
     let mut text = String::new();
-    for Tried { name, time, outcome } in tried {
-        let (paint, sign, found) = match outcome {
+    for one in tried {
+        let (paint, sign, found) = match &one.outcome {
             Ok(found) => (Paint::Good, "ok    ", found),
-            Err(failure) => (Paint::Bad, "FAILED", &failure.why),
+            Err(failure) if is_failure(tried, one) => (Paint::Bad, "FAILED", &failure.why),
+            Err(failure) => (Paint::Care, "note  ", &failure.why),
         };
         let sign = terminal::painted(Stream::Out, paint, sign);
-        let millis = time.as_secs_f64() * 1e3;
-        text.push_str(&format!("{sign}  {name:<11}  {millis:>9.3} ms  {found}\n"));
+        let millis = one.time.as_secs_f64() * 1e3;
+        text.push_str(&format!("{sign}  {:<11}  {millis:>9.3} ms  {}\n", one.name, visible(found)));
     }
-    let failure = tried.iter().find_map(|one| one.outcome.as_ref().err());
-    text + &failure
-        .map_or_else(|| "All is well.".to_owned(), |failure| format!("What to do: {}.", failure.advice))
+    text + &conclusion(tried)
+}
+
+/// What to do, or that nothing is to be done.
+fn conclusion(tried: &[Tried]) -> String {
+    let failed = tried.iter().find(|one| is_failure(tried, one));
+    if let Some(failure) = failed.and_then(|one| one.outcome.as_ref().err()) {
+        return format!("What to do: {}.", visible(&failure.advice));
+    }
+    let notes: Vec<&str> = tried.iter().filter(|one| one.outcome.is_err()).map(|one| one.name).collect();
+    match notes.as_slice() {
+        [] => "All is well.".to_owned(),
+        notes => format!("Attaching works. It does without: {}.", notes.join(", ")),
+    }
 }
 
 #[cfg(test)]
@@ -327,13 +435,19 @@ mod tests {
     #[test]
     fn each_step_is_a_line_and_the_end_says_what_to_do() {
         let time = Duration::from_micros(1500);
-        let ok = Tried { name: "name", time, outcome: Ok("it is an address".to_owned()) };
-        let failed = Tried { name: "port", time, outcome: Err(Failure::new("refused", "start it")) };
+        let tried = |name, is_look, outcome| Tried { name, is_look, time, outcome };
+        let ok = || tried("name", true, Ok("it is an address".to_owned()));
+        let port = || tried("port", true, Err(Failure::new("refused", "start it").at(Step::Connect)));
+        let connect = |step| tried("Connect", false, Err(Failure::new("no way", "go on").at(step)));
         assert_eq!(
-            lines(&[ok, failed]),
+            lines(&[ok(), port(), connect(Step::Connect)]),
             "ok      name             1.500 ms  it is an address\nFAILED  port             1.500 ms  refused\n\
-             What to do: start it."
+             FAILED  Connect          1.500 ms  no way\nWhat to do: start it."
         );
+        let other = lines(&[port(), connect(Step::Authenticate)]);
+        assert!(other.starts_with("note    port ") && other.ends_with("What to do: go on."), "{other}");
+        let works = lines(&[ok(), port(), tried("Connect", false, Ok(String::new()))]);
+        assert!(works.contains("note    port ") && works.ends_with("It does without: port."), "{works}");
         assert!(lines(&[]).ends_with("All is well."));
     }
 }

@@ -14,6 +14,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use ringfab_auth::{
     CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Hash, IdentityVersion, Names, system_random,
 };
+use ringfab_base::VisiblePath as _;
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::output;
 use ringfab_spec::Nqn;
@@ -150,7 +151,7 @@ impl KeyFile {
                     warn_of_mode(path, &file)?;
                     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)
                 };
-                open().with_context(|| format!("read {}", path.display()))?
+                open().with_context(|| format!("read {}", path.visible()))?
             }
         };
         String::from_utf8(bytes).map_err(|_| anyhow!(NO_KEY))
@@ -162,7 +163,7 @@ fn warn_of_mode(path: &Path, file: &File) -> io::Result<()> {
     let metadata = file.metadata()?;
     let mode = metadata.mode() & 0o777;
     if metadata.is_file() && mode & 0o007 != 0 {
-        let path = path.display();
+        let path = path.visible();
         tracing::warn!(
             "everybody may read or change {path} (mode {mode:04o}), so that neither end takes the key: chmod o= {path}"
         );
@@ -192,11 +193,12 @@ fn new_psk(hmac: Option<Hmac>) -> Result<ConfiguredPsk> {
 
 fn check(file: &KeyFile, context: &Context) -> Result<()> {
     let text = file.read()?;
-    let (kind, length, transformation) = if text.trim_ascii().starts_with("NVMeTLSkey") {
+    let begin = text.trim_start_matches('\u{feff}').trim_ascii_start();
+    let (kind, length, transformation) = if begin.starts_with("NVMe") {
         let key = ConfiguredPsk::parse(&text)?;
         ("TLS", key.length(), key.transformation())
     } else {
-        ensure!(text.trim_ascii().starts_with("DHHC"), NO_KEY);
+        ensure!(begin.starts_with("DHHC"), NO_KEY);
         let key = DhchapKey::parse(&text)?;
         ("authentication", key.length(), key.transformation())
     };

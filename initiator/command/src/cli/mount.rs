@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Parser as _;
+use ringfab_base::VisiblePath as _;
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::Cancelled;
 use ringfab_front_ends::output;
@@ -84,7 +85,7 @@ pub(super) fn volume(command: &VolumeCommand, context: &Context) -> Result<()> {
     let of_fstab = if path == file::path() { fstab::lines()? } else { Vec::new() };
     let is_missing = path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
     if is_missing && of_fstab.is_empty() {
-        bail!("there is no {}; {EXAMPLE} is an example with all keys", path.display());
+        bail!("there is no {}; {EXAMPLE} is an example with all keys", path.visible());
     }
     let volumes = if is_missing { Volumes::default() } else { Volumes::load(&path)? };
     let checked: Vec<Checked> = volumes
@@ -98,7 +99,7 @@ pub(super) fn volume(command: &VolumeCommand, context: &Context) -> Result<()> {
         context.json,
         || json!({ "volumes": checked.iter().map(Checked::json).collect::<Vec<_>>() }),
         || match checked.as_slice() {
-            [] => format!("{} has no volumes; {EXAMPLE} is an example", path.display()),
+            [] => format!("{} has no volumes; {EXAMPLE} is an example", path.visible()),
             checked => checked.iter().filter_map(Checked::line).collect::<Vec<_>>().join("\n"),
         },
     )?;
@@ -109,7 +110,7 @@ pub(super) fn volume(command: &VolumeCommand, context: &Context) -> Result<()> {
     let told: String = volumes.mistakes().iter().map(|mistake| format!("{:#}\n", mistake.error)).collect();
     let all = checked.len();
     if of_fstab.is_empty() {
-        bail!("{told}{}: {wrong} of {all} volumes could not be mounted", path.display())
+        bail!("{told}{}: {wrong} of {all} volumes could not be mounted", path.visible())
     }
     bail!("{told}{wrong} of {all} volumes and lines of fstab could not be mounted as they say")
 }
@@ -149,7 +150,7 @@ impl Checked {
     /// None for a mistake in the file, which is told with its line.
     fn line(&self) -> Option<String> {
         let (address, directory) = (self.address.as_ref()?, self.directory.as_ref()?);
-        Some(format!("{}: {address} on {}: {}", self.label, directory.display(), self.said()))
+        Some(format!("{}: {address} on {}: {}", self.label, directory.visible(), self.said()))
     }
 }
 
@@ -157,7 +158,7 @@ impl Checked {
 fn check(volume: &Volume) -> Result<()> {
     let (url, directory) = (OsString::from(volume.url()), PathBuf::from(volume.directory()));
     let start = ["ringfab", "mount"].map(OsString::from).into_iter();
-    let options = volume.options().into_iter().map(OsString::from);
+    let options = volume.options(&[]).into_iter().map(OsString::from);
     check_arguments(start.chain(options).chain([url, directory.into()]))
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Args;
+use ringfab_base::VisiblePath as _;
 use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::Controller;
 use ringfab_process::log;
@@ -205,7 +206,7 @@ fn beyond_the_end(namespace: &Namespace, end: u64) -> String {
 
 fn open_output(path: Option<&PathBuf>) -> Result<Box<dyn Write>> {
     Ok(match path {
-        Some(path) => Box::new(File::create(path).with_context(|| format!("create {}", path.display()))?),
+        Some(path) => Box::new(File::create(path).with_context(|| format!("create {}", path.visible()))?),
         None => Box::new(io::stdout().lock()),
     })
 }
@@ -221,7 +222,7 @@ fn output_error(error: io::Error) -> anyhow::Error {
 /// The input, and how long it is when that is known.
 fn open_input(path: Option<&PathBuf>) -> Result<(Box<dyn Read>, Option<u64>)> {
     let Some(path) = path else { return Ok((Box::new(io::stdin().lock()), None)) };
-    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-    let metadata = file.metadata().with_context(|| format!("look at {}", path.display()))?;
+    let file = File::open(path).with_context(|| format!("open {}", path.visible()))?;
+    let metadata = file.metadata().with_context(|| format!("look at {}", path.visible()))?;
     Ok((Box::new(file), metadata.is_file().then_some(metadata.len())))
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Args;
+use ringfab_base::VisiblePath as _;
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -75,7 +76,7 @@ pub(super) fn run(args: &CompareArgs, context: &Context) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<Value> {
-    let shown = path.display();
+    let shown = path.visible();
     let file = File::open(path).with_context(|| format!("open {shown}"))?;
     let mut text = String::new();
     file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).with_context(|| format!("read {shown}"))?;

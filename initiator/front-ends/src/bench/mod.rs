@@ -28,6 +28,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+use ringfab_base::VisiblePath as _;
 use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::{Controller, EngineClient};
 use ringfab_memory::ClassLayout;
@@ -235,7 +236,7 @@ fn run_measurement(args: &BenchArgs, context: &Context) -> Result<()> {
     let picture = args
         .svg
         .as_ref()
-        .map(|path| File::create(path).with_context(|| format!("create {}", path.display())));
+        .map(|path| File::create(path).with_context(|| format!("create {}", path.visible())));
     let picture = picture.transpose()?;
     let controller = attach(options, engine, &context.interrupt)?;
     let info = controller.info();

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::{ArgGroup, Args};
 use nix::sys::signal::Signal;
+use ringfab_base::visible;
 use ringfab_initiator::discovery::{DiscoveryTrouble, DiscoveryWatch};
 use ringfab_initiator::{ConnectOptions, Url};
 use serde_json::{Value, json};
@@ -251,7 +252,7 @@ impl All<'_> {
             Some(Change::Serving(nqn, offer)) => output::announce(
                 self.json,
                 || json!({ "added": describe(&nqn, &offer) }),
-                || format!("+ {nqn} at {}: {}", offer.at, offer.disks.join(", ")),
+                || format!("+ {nqn} at {}: {}", visible(&offer.at), visible(offer.disks.join(", "))),
             ),
             Some(Change::Ended { nqn, served, error }) => {
                 if served {

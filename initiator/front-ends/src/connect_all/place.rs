@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use ringfab_base::VisiblePath as _;
 
 /// What stays as it is in the name of a file. A name is whatever a discovery controller says.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b':').remove(b'.').remove(b'-').remove(b'_');
@@ -42,7 +43,7 @@ impl Place {
                 ensure!(
                     length <= SOCKET_BYTES_MAX,
                     "the path {} has {length} bytes, and {SOCKET_BYTES_MAX} are possible; choose a shorter directory",
-                    path.display()
+                    path.visible()
                 );
                 Ok(path)
             }
@@ -71,7 +72,7 @@ impl Directory {
             Ok(()) => Ok(Self(Some(path.to_owned()))),
             // A mount whose server has died looks like no directory. Whoever mounts there deals with it.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(Self(None)),
-            Err(error) => Err(error).with_context(|| format!("make the directory {}", path.display())),
+            Err(error) => Err(error).with_context(|| format!("make the directory {}", path.visible())),
         }
     }
 }
@@ -80,7 +81,7 @@ impl Drop for Directory {
     fn drop(&mut self) {
         let Some(path) = &self.0 else { return };
         if let Err(error) = fs::remove_dir(path) {
-            tracing::warn!(%error, path = %path.display(), "the directory stays");
+            tracing::warn!(%error, path = %path.visible(), "the directory stays");
         }
     }
 }

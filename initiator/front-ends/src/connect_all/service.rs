@@ -142,7 +142,7 @@ impl Run {
                 let args = FuseArgs::at(connect, path.clone(), read_only, FUSE_THREADS);
                 fuse::serve_until(&args, &self.interrupt, |controller, paths| {
                     let entry = args.register(controller);
-                    tell(path.display().to_string(), paths.to_vec());
+                    tell(path.to_string_lossy().into_owned(), paths.to_vec());
                     Ok(entry)
                 })
             }

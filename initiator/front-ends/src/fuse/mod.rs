@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
+use ringfab_base::visible;
 use ringfab_initiator::blocking::{CancelToken, Controller};
 use serde_json::json;
 
@@ -243,10 +244,14 @@ pub(crate) fn disk_file(directory: &Path, nsid: u32) -> PathBuf {
 }
 
 fn paths(controller: &Controller, args: &FuseArgs) -> Vec<String> {
-    let path = |nsid| disk_file(&args.directory, nsid).display().to_string();
+    let path = |nsid| disk_file(&args.directory, nsid).to_string_lossy().into_owned();
     controller.namespaces().iter().map(|namespace| path(namespace.nsid)).collect()
 }
 
 fn announce(paths: &[String], as_json: bool) {
-    output::announce(as_json, || json!({ "files": paths }), || format!("serving {}", paths.join(", ")));
+    output::announce(
+        as_json,
+        || json!({ "files": paths }),
+        || format!("serving {}", visible(paths.join(", "))),
+    );
 }

@@ -16,6 +16,7 @@ use fuser::{Config, MountOption, Session, SessionACL};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
+use ringfab_base::VisiblePath as _;
 use ringfab_initiator::blocking::CancelToken;
 
 use super::FuseArgs;
@@ -101,10 +102,10 @@ impl Mounted {
         config: &Config,
         mounted: impl FnOnce(OwnedFd) -> Result<()>,
     ) -> Result<Self> {
-        let directory = directory.canonicalize().with_context(|| format!("find {}", directory.display()))?;
+        let directory = directory.canonicalize().with_context(|| format!("find {}", directory.visible()))?;
         ensure_memory(config)?;
         let session = Session::new(files, &directory, config).with_context(|| {
-            format!("mount on {} (it needs /dev/fuse, and root or fusermount3)", directory.display())
+            format!("mount on {} (it needs /dev/fuse, and root or fusermount3)", directory.visible())
         })?;
         mounted(session.as_fd().try_clone_to_owned().context("the descriptor of /dev/fuse")?)?;
         let (told, news) = sync_channel(8);
@@ -162,7 +163,7 @@ impl Mounted {
     }
 
     fn say_busy(&self) {
-        let (directory, who) = (self.directory.display(), holders::describe(&self.directory));
+        let (directory, who) = (self.directory.visible(), holders::describe(&self.directory));
         match self.busy_until {
             Some(_) => tracing::warn!("{directory} is in use: {who}; it is detached in {} s", BUSY.as_secs()),
             None => tracing::warn!(
@@ -182,9 +183,9 @@ impl Mounted {
                 Ok(()) | Err(Errno::EINVAL) => break,
                 Err(Errno::EBUSY) if !self.hurried && Instant::now() < deadline => {}
                 Err(error) => {
-                    tracing::warn!(%error, directory = %self.directory.display(), "in use: detached from the tree");
+                    tracing::warn!(%error, directory = %self.directory.visible(), "in use: detached from the tree");
                     unmount(&self.directory, MntFlags::MNT_DETACH)
-                        .with_context(|| format!("unmount {}", self.directory.display()))?;
+                        .with_context(|| format!("unmount {}", self.directory.visible()))?;
                     break;
                 }
             }

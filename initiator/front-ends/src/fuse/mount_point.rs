@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::mount::MntFlags;
-use ringfab_base::shell_quoted;
+use ringfab_base::{VisiblePath as _, shell_quoted, visible};
 
 use super::mount::{SOURCE, unmount};
 use crate::mounts::holders::Mount;
@@ -18,15 +18,15 @@ pub(crate) fn is_ours(mount: &Mount) -> bool {
 /// Makes sure that the directory is one to mount on. A mount of ours whose server has died is taken away; a living one,
 /// or somebody else's dead one, is an error that says what to do.
 pub(super) fn prepare(directory: &Path) -> Result<()> {
-    let shown = directory.display();
+    let shown = directory.visible();
     let path = absolute(directory)?;
     remove_dead(&path)?;
     let found = directory.metadata().with_context(|| format!("mount on {shown}"))?;
     ensure!(found.is_dir(), "{shown} is not a directory");
     match Mount::at(&path) {
         Some(mount) if is_ours(&mount) => {
-            let peer = mount.source.trim_start_matches(SOURCE);
-            let quoted = shown.to_string();
+            let peer = visible(mount.source.trim_start_matches(SOURCE));
+            let quoted = directory.to_string_lossy();
             let quoted = shell_quoted(&quoted);
             bail!("{shown} is served already, with namespaces of {peer}; `umount {quoted}` ends that")
         }
@@ -48,16 +48,17 @@ pub(crate) fn remove_dead(path: &Path) -> Result<bool> {
 
 /// The kernel says that the server of a FUSE mount has gone.
 fn unmount_dead(path: &Path) -> Result<()> {
-    let shown = path.display();
+    let (shown, quoted) = (path.visible(), path.to_string_lossy());
+    let quoted = shell_quoted(&quoted);
     let mount = Mount::at(path);
     ensure!(
         mount.as_ref().is_some_and(is_ours),
         "a file system is mounted on {shown} whose server has died, and it is not ours ({}); take it away with \
-         `umount {shown}` or `fusermount3 -u {shown}`",
+         `umount {quoted}` or `fusermount3 -u {quoted}`",
         mount.map_or_else(|| "of an unknown kind".to_owned(), |mount| mount.kind)
     );
     unmount(path, MntFlags::MNT_DETACH).with_context(|| {
-        format!("the mount of a dead server on {shown}; take it away with `umount -l {shown}`")
+        format!("the mount of a dead server on {shown}; take it away with `umount -l {quoted}`")
     })?;
     tracing::warn!("{shown}: removed a mount whose server had died");
     Ok(())
@@ -65,12 +66,12 @@ fn unmount_dead(path: &Path) -> Result<()> {
 
 /// The path as the kernel lists it, without asking what is mounted there.
 pub(crate) fn absolute(directory: &Path) -> Result<PathBuf> {
-    let whole = std::path::absolute(directory).with_context(|| format!("find {}", directory.display()))?;
+    let whole = std::path::absolute(directory).with_context(|| format!("find {}", directory.visible()))?;
     let found = match (whole.parent(), whole.file_name()) {
         (Some(parent), Some(name)) => parent.canonicalize().map(|parent| parent.join(name)),
         _ => whole.canonicalize(),
     };
     // A name that is itself a link is followed, unless what is there is dead.
-    let found = found.with_context(|| format!("find {}", directory.display()))?;
+    let found = found.with_context(|| format!("find {}", directory.visible()))?;
     Ok(found.canonicalize().unwrap_or(found))
 }

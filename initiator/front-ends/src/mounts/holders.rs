@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::OFlag;
-use ringfab_base::shell_quoted;
+use ringfab_base::{VisiblePath as _, shell_quoted, visible};
 
 /// Something that uses a file of the mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,17 +22,18 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Holder::Loop { device, file, mounts } if mounts.is_empty() => {
-                write!(f, "/dev/{device} is on {} (`losetup -d /dev/{device}`)", file.display())
+                write!(f, "/dev/{device} is on {} (`losetup -d /dev/{device}`)", file.visible())
             }
             Holder::Loop { device, file, mounts } => {
-                let mounts: Vec<String> = mounts.iter().map(|path| path.display().to_string()).collect();
-                let at = mounts.join(" ");
-                let quoted: Vec<_> = mounts.iter().map(|path| shell_quoted(path)).collect();
+                let at: Vec<String> = mounts.iter().map(|path| path.visible().to_string()).collect();
+                let at = at.join(" ");
+                let quoted: Vec<String> =
+                    mounts.iter().map(|path| shell_quoted(&path.to_string_lossy()).into_owned()).collect();
                 let quoted = quoted.join(" ");
-                write!(f, "/dev/{device} on {} is mounted at {at} (`umount {quoted}`)", file.display())
+                write!(f, "/dev/{device} on {} is mounted at {at} (`umount {quoted}`)", file.visible())
             }
             Holder::Process { pid, name, file } => {
-                write!(f, "process {pid} ({name}) uses {}", file.display())
+                write!(f, "process {pid} ({}) uses {}", visible(name), file.visible())
             }
         }
     }
@@ -161,7 +162,7 @@ pub(crate) fn in_another_namespace(device: &Path) -> Option<String> {
         let mounts = fs::read_to_string(process.join("mountinfo")).ok()?;
         let place = mounted_from(&mounts, device.to_str()?).into_iter().next()?;
         let name = name_of(&process);
-        let (shown, place) = (device.display(), place.display());
+        let (name, shown, place) = (visible(name), device.visible(), place.visible());
         Some(format!("process {pid} ({name}) has {shown} mounted at {place} in a mount namespace of its own"))
     })
 }

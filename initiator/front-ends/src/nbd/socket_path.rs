@@ -13,6 +13,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt::PeerCredentials,
 };
 use nix::unistd::geteuid;
+use ringfab_base::VisiblePath as _;
 
 /// How long the kernel may hold the socket of a process that was killed, and how often to look.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -21,7 +22,7 @@ const RETRY: Duration = Duration::from_millis(50);
 /// Takes an old socket away on which nobody listens, if it is ours. A living one, or another file, is an error that
 /// says what is there.
 pub(super) fn prepare(path: &Path) -> Result<()> {
-    let shown = path.display();
+    let shown = path.visible();
     let found = match path.symlink_metadata() {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         found => found.with_context(|| format!("look at {shown}"))?,

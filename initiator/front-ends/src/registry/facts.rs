@@ -161,7 +161,7 @@ impl Facts {
     pub(crate) fn remedy(&self) -> String {
         match (self.kind, &self.directory) {
             (Kind::Mount, Some(directory)) => {
-                let directory = directory.display().to_string();
+                let directory = directory.to_string_lossy().into_owned();
                 format!("`ringfab umount {}`, then mount it again", shell_quoted(&directory))
             }
             _ => format!("end process {}, then start it again", self.pid),

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::unistd::geteuid;
+use ringfab_base::VisiblePath as _;
 
 /// In the environment: another folder.
 const VARIABLE: &str = "RINGFAB_RUNTIME_DIRECTORY";
@@ -22,7 +23,7 @@ const NONE: &str = "there is no folder where this user's programs note what is a
 /// When there is none, or others may change it.
 pub(crate) fn folder() -> Result<PathBuf> {
     let folder = path().context(NONE)?;
-    let shown = folder.display();
+    let shown = folder.visible();
     match DirBuilder::new().mode(0o700).create(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             return Err(error).with_context(|| format!("make the folder {shown}"));

@@ -13,6 +13,7 @@ use anyhow::{Context as _, Result};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use ringfab_base::VisiblePath as _;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::facts::Ended;
@@ -41,7 +42,7 @@ pub(crate) struct Found {
 /// When the folder is there and cannot be read.
 pub(crate) fn entries() -> Result<Vec<Found>> {
     let Some(folder) = path().filter(|folder| folder.exists()) else { return Ok(Vec::new()) };
-    let listed = fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))?;
+    let listed = fs::read_dir(&folder).with_context(|| format!("list {}", folder.visible()))?;
     let paths = listed.flatten().map(|entry| entry.path());
     let paths = paths.filter(|path| path.extension().is_some_and(|extension| extension == "json"));
     let mut found: Vec<Found> = paths.filter_map(|path| look(&path)).collect();

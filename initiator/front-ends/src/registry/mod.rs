@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
+use ringfab_base::VisiblePath as _;
 use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::Controller;
 use serde::Serialize;
@@ -89,7 +90,7 @@ impl Entry {
         let path = folder()?.join(format!("{name}.json"));
         let until = Instant::now() + LOOKERS;
         loop {
-            let mut file = open(&path).with_context(|| format!("open {}", path.display()))?;
+            let mut file = open(&path).with_context(|| format!("open {}", path.visible()))?;
             match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
                 Ok(mut file) if is_at(&file, &path) => {
                     let before = read(&mut file).ok().flatten();
@@ -103,7 +104,7 @@ impl Entry {
                     file = locked;
                     return Ok(Claim::Taken(read(&mut file).ok().flatten()));
                 }
-                Err((_, error)) => bail!("lock {}: {error}", path.display()),
+                Err((_, error)) => bail!("lock {}: {error}", path.visible()),
             }
         }
     }
@@ -120,7 +121,7 @@ impl Entry {
             file.write_all(&text)?;
             file.set_len(text.len() as u64)
         };
-        write(&mut self.file).with_context(|| format!("write {}", self.path.display()))
+        write(&mut self.file).with_context(|| format!("write {}", self.path.visible()))
     }
 
     /// Says from now on how it is, to all who ask, and has the controller reset for them. `mounted`: the disk, where
@@ -132,7 +133,7 @@ impl Entry {
         let path = self.path.with_extension("sock");
         // The lock says that whoever listened there is gone.
         remove(&path);
-        let listener = UnixListener::bind(&path).with_context(|| format!("listen on {}", path.display()))?;
+        let listener = UnixListener::bind(&path).with_context(|| format!("listen on {}", path.visible()))?;
         let over = Arc::new(AtomicBool::new(false));
         self.socket = Some(Socket { path, over: over.clone() });
         let serve = move || {
@@ -198,7 +199,7 @@ pub(crate) fn announce(facts: &Facts, controller: &Controller) -> Option<Entry> 
 /// Facts of a server that this process is about to be, at a controller.
 pub(crate) fn facts(kind: Kind, connect: &ConnectArgs, controller: &Controller) -> Facts {
     let mut url = connect.url.clone();
-    url.namespace = url.namespace.or(connect.nsid);
+    url.namespace = connect.nsid.or(url.namespace);
     Facts::new(kind, &url, &controller.info().subsystem, &controller.namespaces())
 }
 
@@ -297,7 +298,7 @@ fn say(client: &mut UnixStream, what: &impl Serialize) -> io::Result<()> {
 fn remove(path: &Path) {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::debug!(%error, path = %path.display(), "not removed");
+            tracing::debug!(%error, path = %path.visible(), "not removed");
         }
         _ => {}
     }

@@ -5,6 +5,8 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ringfab_base::VisiblePath as _;
+
 use super::{Facts, Found, Status};
 use crate::mounts::device::{self, Activity};
 use crate::mounts::holders;
@@ -93,7 +95,7 @@ impl Standing {
     /// What is so, in words about a namespace that it has, and where it is mounted.
     pub(crate) fn of_namespace(&self, nsid: u32, facts: &Facts) -> String {
         match self {
-            Self::Mounted(_) => format!("namespace {nsid} is mounted on {}", self.place(facts).display()),
+            Self::Mounted(_) => format!("namespace {nsid} is mounted on {}", self.place(facts).visible()),
             other => format!("namespace {nsid}: {}", other.in_words(facts)),
         }
     }
@@ -110,7 +112,7 @@ impl Standing {
     /// What is so, in a sentence about the directory.
     pub(crate) fn in_words(&self, facts: &Facts) -> String {
         let place = self.place(facts);
-        let (shown, pid) = (place.display(), facts.pid);
+        let (shown, pid) = (place.visible(), facts.pid);
         match self {
             Self::Begins => format!("{shown} is just being mounted or unmounted by process {pid}"),
             Self::Mounted(_) => format!("{shown} is mounted already, from {} (process {pid})", facts.address),

@@ -93,13 +93,14 @@ pub fn named(
     parses: impl Fn(&[OsString]) -> Result<(), clap::Error>,
 ) -> Result<Vec<OsString>> {
     let at = command_at(arguments).unwrap_or(0);
+    let options: Vec<OsString> = volume.options(&arguments[at..]).into_iter().map(OsString::from).collect();
     let mut last = None;
     // An option may have the same value as the name.
     for (place, _) in
         arguments.iter().enumerate().filter(|(place, text)| *place > at && **text == *volume.name())
     {
         let mut whole = arguments[..=at].to_vec();
-        whole.extend(volume.options().into_iter().map(OsString::from));
+        whole.extend_from_slice(&options);
         whole.extend_from_slice(&arguments[at + 1..place]);
         whole.push(volume.url().into());
         if !with_directory {

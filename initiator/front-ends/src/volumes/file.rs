@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow};
-use ringfab_base::meant;
+use ringfab_base::{VisiblePath as _, meant};
 use ringfab_initiator::Url;
 use toml::de::{DeTable, DeValue};
 
@@ -132,8 +132,8 @@ impl Volumes {
     /// When it cannot be read, or what is wrong in all of it, with the line. What is wrong in one volume is among the
     /// [`mistakes`](Self::mistakes).
     pub fn load(path: &Path) -> Result<Self> {
-        let text = fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-        let (volumes, mistakes) = parse(&text, &path.display().to_string())?;
+        let text = fs::read_to_string(path).with_context(|| format!("read {}", path.visible()))?;
+        let (volumes, mistakes) = parse(&text, &path.visible().to_string())?;
         Ok(Self { path: path.to_owned(), volumes, mistakes })
     }
 
@@ -162,7 +162,7 @@ impl Volumes {
     /// When there is none, and the text has those that there are; or what is wrong with it.
     pub fn find(&self, name: &str) -> Result<&Volume> {
         self.check_mistakes(name)?;
-        let shown = self.path.display();
+        let shown = self.path.visible();
         if let Some(found) = self.volumes.iter().find(|volume| volume.name() == name) {
             return Ok(found);
         }
@@ -345,8 +345,8 @@ impl Volume {
     }
 
     /// What the file says beside that, as options of `ringfab mount`.
-    pub fn options(&self) -> Vec<String> {
-        self.options.clone()
+    pub(super) fn said(&self) -> &[String] {
+        &self.options
     }
 }
 
@@ -372,7 +372,7 @@ mod tests {
         assert!(mistakes.is_empty(), "{mistakes:?}");
         assert_eq!((volumes[0].name(), volumes[0].directory()), ("data", Path::new("/srv/data")));
         assert_eq!(
-            volumes[0].options(),
+            volumes[0].said(),
             [
                 "--volume=data",
                 "--ctrl-loss-timeout=never",

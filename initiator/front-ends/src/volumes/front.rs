@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use ringfab_base::VisiblePath as _;
 use ringfab_process::log;
 use serde_json::json;
 
@@ -42,7 +43,7 @@ pub(super) fn mount(args: &MountArgs, context: &Context) -> Result<()> {
     match plan.check_machine() {
         Err(_) if args.helper && is_there(&plan) => {
             // `mount -a` asks for what is there again and again.
-            log::say(&format!("{} is mounted already", plan.directory.display()));
+            log::say(&format!("{} is mounted already", plan.directory.visible()));
             return Ok(());
         }
         // What a killed keeper has left is taken away by the next one.

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
+use ringfab_base::VisiblePath as _;
 
 use crate::fuse::mount_point;
 use crate::mounts::holders::unescape;
@@ -42,7 +43,7 @@ pub fn lines() -> Result<Vec<Line>> {
     match fs::read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         text => {
-            let text = text.with_context(|| format!("read {}", path.display()))?;
+            let text = text.with_context(|| format!("read {}", path.visible()))?;
             Ok(parse(&String::from_utf8_lossy(&text), &path))
         }
     }
@@ -54,7 +55,7 @@ fn parse(text: &str, path: &Path) -> Vec<Line> {
             line.split_ascii_whitespace().take_while(|field| !field.starts_with('#')).map(unescape);
         let (source, directory, kind) = (fields.next()?, fields.next()?, fields.next()?);
         let options = fields.next().unwrap_or_default();
-        let place = format!("{}:{}", path.display(), number + 1);
+        let place = format!("{}:{}", path.visible(), number + 1);
         (kind == TYPE).then(|| Line { place, source, directory: directory.into(), options })
     };
     text.lines().enumerate().filter_map(line).collect()
@@ -71,7 +72,7 @@ impl Line {
             "{}: {} has no {NETDEV} among its options, so it would be mounted before there is a network, and the boot \
              would fail; add {NETDEV}",
             self.place,
-            self.directory.display()
+            self.directory.visible()
         );
         Ok(())
     }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use nix::sys::signal::Signal;
+use ringfab_base::VisiblePath as _;
 use ringfab_initiator::blocking::Controller;
 use ringfab_initiator::{ConnectError, Namespace};
 
@@ -133,14 +134,14 @@ impl<'a> Keeper<'a> {
         facts.files = Some(files.clone());
         facts.read_only = self.plan.read_only;
         entry.write(&facts)?;
-        DirBuilder::new().mode(0o700).create(&files).with_context(|| format!("make {}", files.display()))?;
+        DirBuilder::new().mode(0o700).create(&files).with_context(|| format!("make {}", files.visible()))?;
         let mut noted = (entry, facts);
         let served = self.serve(&files, &mut noted);
         let ended =
             Ended { failed_commands: failures::count(), abandoned: self.abandoned.load(Ordering::Acquire) };
         let lost = ended.lost();
         if let Some(lost) = &lost {
-            tracing::error!("{}: {lost}", self.plan.directory.display());
+            tracing::error!("{}: {lost}", self.plan.directory.visible());
             // Who waits for the end reads it.
             let (entry, facts) = &mut noted;
             (facts.failed_commands, facts.abandoned) = (ended.failed_commands, ended.abandoned);
@@ -353,7 +354,7 @@ fn refuse_second(ours: &Facts, name: &str) -> Result<()> {
         match registry::mounts_of(&ours.nqn, disk.nsid, destroys)?.first() {
             Some((other, Standing::Mounted(_))) => {
                 let at = other.facts.directory.clone().unwrap_or_default();
-                bail!("this namespace is mounted on {} already; two mounts would destroy it", at.display());
+                bail!("this namespace is mounted on {} already; two mounts would destroy it", at.visible());
             }
             Some((other, standing)) => bail!(
                 "this namespace may be written to still, and two mounts would destroy it: {}",
@@ -367,12 +368,12 @@ fn refuse_second(ours: &Facts, name: &str) -> Result<()> {
 
 /// What a mount is, in one sentence.
 fn said(plan: &Plan, facts: &Facts) -> String {
-    let (directory, device) = (plan.directory.display(), facts.device.as_deref().unwrap_or(Path::new("")));
+    let (directory, device) = (plan.directory.visible(), facts.device.as_deref().unwrap_or(Path::new("")));
     let disk = facts.namespaces.first();
     let size = disk.map(|disk| Bytes(disk.bytes).to_string()).unwrap_or_default();
     let fstype = facts.fstype.as_deref().unwrap_or("a file system");
     let access = if facts.read_only { ", read only" } else { "" };
-    format!("{} is mounted on {directory} ({fstype}, {size}, {}{access})", facts.address, device.display())
+    format!("{} is mounted on {directory} ({fstype}, {size}, {}{access})", facts.address, device.visible())
 }
 
 /// The system shall not choose this process when memory is short: a disk would be gone, and little memory won.

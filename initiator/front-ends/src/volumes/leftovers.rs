@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::mount::{MntFlags, umount2};
+use ringfab_base::VisiblePath as _;
 use ringfab_fuse::loop_device;
 
 use super::child;
@@ -41,16 +42,16 @@ pub(super) fn clean(files: &Path, directory: Option<&Path>, busy: Busy) -> Resul
             Ok(()) => {}
             // The last unmount has done it.
             Err(error) if error.raw_os_error() == Some(nix::errno::Errno::ENXIO as i32) => {}
-            Err(error) => tracing::debug!(%error, device = %device.display(), "not detached"),
+            Err(error) => tracing::debug!(%error, device = %device.visible(), "not detached"),
         }
     }
     while Mount::at(files).is_some() {
         umount2(files, MntFlags::MNT_DETACH)
-            .with_context(|| format!("unmount {}, whose server is gone", files.display()))?;
+            .with_context(|| format!("unmount {}, whose server is gone", files.visible()))?;
     }
     match fs::remove_dir(files) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("remove {}", files.display()))
+            Err(error).with_context(|| format!("remove {}", files.visible()))
         }
         _ => Ok(()),
     }
@@ -58,7 +59,7 @@ pub(super) fn clean(files: &Path, directory: Option<&Path>, busy: Busy) -> Resul
 
 /// Unmounts a file system whose disk is gone.
 pub(super) fn unmount(directory: &Path, busy: Busy) -> Result<()> {
-    let shown = directory.display();
+    let shown = directory.visible();
     let path = directory.to_string_lossy();
     let within = |age| age < UNMOUNT;
     let Some(ended) = child::unmount(&[&path], within)? else {
@@ -127,7 +128,7 @@ fn orphans() -> Result<()> {
     }
     let known: Vec<String> = registry::entries()?.iter().map(Found::name).collect();
     let folder = registry::folder()?;
-    let listed = fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))?;
+    let listed = fs::read_dir(&folder).with_context(|| format!("list {}", folder.visible()))?;
     for entry in listed.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("mount-")) {
         // What kind of file it is says the folder, so that nothing waits for a server.
         if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {

@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | [`file`] | `volumes.toml` |
 //! | [`fstab`] | lines of fstab |
+//! | `holding` | which options of a volume hold |
 //! | [`arguments`] | other ways to say what `ringfab mount` shall do: a name, fstab, mount(8) |
 //! | [`child`] | programs that are run: mount, umount, fsck, mkfs |
 //! | [`leftovers`] | what a killed keeper has left |
@@ -34,6 +35,7 @@ mod doorbell;
 pub mod file;
 mod front;
 pub mod fstab;
+mod holding;
 mod keeper;
 mod leftovers;
 mod plan;
@@ -49,6 +51,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
+use ringfab_base::{VisiblePath as _, visible};
 
 use crate::context::Context;
 use crate::mounts::holders::Mount;
@@ -148,12 +151,14 @@ pub fn mount(args: &MountArgs, context: &Context) -> Result<()> {
 /// What is wrong.
 pub fn check(args: &MountArgs) -> Result<()> {
     let plan = plan::Plan::new(args)?;
-    let shown = plan.directory.display();
+    let shown = plan.directory.visible();
     anyhow::ensure!(plan.directory.is_dir(), "{shown} is not a directory");
     // A loop device may be the volume itself.
     let is_other = |mount: &Mount| mount.kind != "autofs" && !mount.source.starts_with("/dev/loop");
     match Mount::at(&plan.directory).filter(is_other) {
-        Some(mount) => anyhow::bail!("{shown} has a file system already: {} of {}", mount.kind, mount.source),
+        Some(mount) => {
+            anyhow::bail!("{shown} has a file system already: {} of {}", mount.kind, visible(&mount.source))
+        }
         None => Ok(()),
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::unistd::geteuid;
+use ringfab_base::VisiblePath as _;
 use ringfab_initiator::Url;
 
 use super::MountArgs;
@@ -11,6 +12,7 @@ use crate::context::Usage;
 use crate::fuse::mount_point;
 use crate::mounts::holders::Mount;
 use crate::options::ConnectArgs;
+use crate::precedence::Twin;
 use crate::registry::{self, Claim, Entry, Facts, Standing};
 
 /// How often an entry is asked for whose owner has just ended: somebody else may be faster.
@@ -42,12 +44,7 @@ impl Plan {
                 Usage(format!("{url} names no subsystem; `ringfab discover {url}` lists them")).into()
             );
         }
-        match (args.nsid, url.namespace) {
-            (Some(one), Some(other)) if one != other => {
-                return Err(Usage(format!("the address names namespace {other}, and --nsid {one}")).into());
-            }
-            (nsid, namespace) => url.namespace = nsid.or(namespace),
-        }
+        url.namespace = Twin::new("nsid", "ns").settle(args.nsid, url.namespace, u32::to_string);
         let Some(directory) = &args.directory else {
             return Err(Usage("where to mount is missing: ringfab mount ADDRESS DIRECTORY".to_owned()).into());
         };
@@ -71,7 +68,7 @@ impl Plan {
     /// # Errors
     /// What is in the way, and what to do.
     pub(super) fn check_machine(&self) -> Result<()> {
-        let shown = self.directory.display();
+        let shown = self.directory.visible();
         ensure!(
             geteuid().is_root(),
             "mounting a file system needs root; `ringfab fuse` and `ringfab nbd` do not"
@@ -131,7 +128,7 @@ impl Taken {
 fn taken(directory: &Path, facts: Option<&Facts>, standing: Option<&Standing>) -> String {
     match facts.zip(standing) {
         Some((facts, standing)) => standing.in_words(facts),
-        None => format!("{} is just being mounted or unmounted by another process", directory.display()),
+        None => format!("{} is just being mounted or unmounted by another process", directory.visible()),
     }
 }
 
@@ -165,7 +162,7 @@ pub(super) fn refuse_place(directory: &Path) -> Result<()> {
         return Err(Usage(format!(
             "{} cannot be where a file system is mounted: it would hide what this machine runs with; choose a \
              directory of its own, such as /srv/data",
-            directory.display()
+            directory.visible()
         ))
         .into());
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use ringfab_base::shell_quoted;
+use ringfab_base::{VisiblePath as _, shell_quoted};
 
 use super::child;
 use super::plan::Plan;
@@ -26,7 +26,7 @@ pub(super) fn is_wanted(options: &[String]) -> bool {
 /// # Errors
 /// When nothing of ours is mounted there, or what mount(8) says.
 pub(super) fn remount(plan: &Plan) -> Result<()> {
-    let shown = plan.directory.display().to_string();
+    let (shown, place) = (plan.directory.visible(), plan.directory.to_string_lossy());
     let is_there = |found: &registry::Found| {
         let facts = &found.facts;
         let mounted =
@@ -39,14 +39,14 @@ pub(super) fn remount(plan: &Plan) -> Result<()> {
     let access = if plan.read_only { "ro" } else { "rw" };
     let options = format!("{access},{}", plan.options);
     // Without helpers of mount(8): this is one.
-    match child::run("mount", &["-i", "-o", options.trim_end_matches(','), &shown], |age| age < LIMIT)? {
+    match child::run("mount", &["-i", "-o", options.trim_end_matches(','), &place], |age| age < LIMIT)? {
         Some(ended) if ended.status.success() => Ok(()),
         Some(ended) => bail!("remount {shown}: {}", ended.stderr),
         None => bail!(
             "remount {shown}: it takes longer than {} s; `ringfab list` shows whether the target is away. \
              `mount -i -o {options} {}` tries again",
             LIMIT.as_secs(),
-            shell_quoted(&shown)
+            shell_quoted(&place)
         ),
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
+use ringfab_base::VisiblePath as _;
 use ringfab_fuse::{LoopDevice, LoopOptions, loop_device};
 use serde::{Deserialize, Serialize};
 
@@ -117,8 +118,8 @@ pub(super) fn grow(file: &Path, device: &Path, limit: Duration) -> Result<()> {
 pub(super) fn grow_here(args: &GrowArgs) -> Result<()> {
     child::end_with_parent()?;
     // The kernel asks for the size where it has not just done so.
-    args.file.metadata().with_context(|| format!("look at {}", args.file.display()))?;
-    loop_device::take_size(&args.device).with_context(|| format!("the size of {}", args.device.display()))
+    args.file.metadata().with_context(|| format!("look at {}", args.file.visible()))?;
+    loop_device::take_size(&args.device).with_context(|| format!("the size of {}", args.device.visible()))
 }
 
 /// Does it, and says on the standard output what has come of it.
@@ -133,7 +134,7 @@ pub(super) fn run(args: &StepArgs) -> Result<()> {
 
 fn mounted(args: &StepArgs) -> Result<Done> {
     let file = OpenOptions::new().read(true).write(!args.read_only).open(&args.file);
-    let file = file.with_context(|| format!("open {}", args.file.display()))?;
+    let file = file.with_context(|| format!("open {}", args.file.visible()))?;
     let options = LoopOptions { block_bytes: args.block_bytes, read_only: args.read_only };
     let attached = LoopDevice::attach(&file, &args.file, options);
     let attached =
@@ -143,7 +144,7 @@ fn mounted(args: &StepArgs) -> Result<Done> {
     if !device::does_direct_io(device) {
         tracing::warn!(
             "{}: the kernel gives it no direct I/O, so what is read is cached twice",
-            device.display()
+            device.visible()
         );
     }
     let fstype = args.prepare(device)?;
@@ -291,7 +292,7 @@ fn probe(device: &Path) -> Result<Contents> {
         Some(0) => Ok(Contents::parse(&ended.stdout)),
         Some(NOTHING) if ended.stderr.is_empty() => Ok(Contents::default()),
         Some(SEVERAL) => Ok(Contents { several: true, ..Contents::default() }),
-        _ => bail!("blkid {}: {}", device.display(), said(&ended)),
+        _ => bail!("blkid {}: {}", device.visible(), said(&ended)),
     }
 }
 

@@ -122,7 +122,8 @@ impl Row {
             state = format!("{state}, {count} command{} failed", if count == 1 { "" } else { "s" });
         }
         if self.state == "dead" {
-            let hint = self.facts.directory.as_deref().unwrap_or(Path::new("")).display().to_string();
+            let hint =
+                self.facts.directory.as_deref().unwrap_or(Path::new("")).to_string_lossy().into_owned();
             return format!("dead: `ringfab umount {}`", shell_quoted(&hint));
         }
         if self.is_given_up {
@@ -142,8 +143,8 @@ impl Row {
     fn cells(&self) -> Vec<String> {
         let ids: Vec<String> = self.namespaces.iter().map(|disk| disk.nsid.to_string()).collect();
         let sizes: Vec<String> = self.namespaces.iter().map(|disk| Bytes(disk.bytes).to_string()).collect();
-        let place = self.place().map(|path| path.display().to_string());
-        let device = self.facts.device.as_ref().map(|path| path.display().to_string());
+        let place = self.place().map(|path| path.to_string_lossy().into_owned());
+        let device = self.facts.device.as_ref().map(|path| path.to_string_lossy().into_owned());
         let name = self.facts.volume.clone();
         let or_dash =
             |text: Option<String>| text.filter(|text| !text.is_empty()).unwrap_or_else(|| "-".to_owned());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use ringfab_base::{meant, shell_quoted};
+use ringfab_base::{VisiblePath as _, meant, shell_quoted, visible};
 use ringfab_initiator::Url;
 use ringfab_process::log;
 use serde_json::json;
@@ -53,9 +53,9 @@ pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
         tracing::warn!("{error:#}");
     }
     let (directory, found) = find(&args.target)?;
-    let shown = directory.display().to_string();
+    let shown = directory.visible();
     let busy = if args.lazy { Busy::Detach } else { Busy::Refuse };
-    let said = Said { context, shown: &shown, helper: args.helper };
+    let said = Said { context, directory: &directory, helper: args.helper };
     let Some(found) = found else {
         if leftovers::unmount_dead(&directory, busy)? {
             log::say(&format!("ringfab: removed what a killed process has left on {shown}"));
@@ -80,7 +80,7 @@ pub(super) fn run(args: &UmountArgs, context: &Context) -> Result<()> {
 /// How the end is told.
 struct Said<'a> {
     context: &'a Context,
-    shown: &'a str,
+    directory: &'a Path,
     helper: bool,
 }
 
@@ -91,12 +91,12 @@ impl Said<'_> {
             let failed_commands = ended.map(|ended| ended.failed_commands);
             output::either(
                 self.context.json,
-                || json!({ "unmounted": self.shown, "failed_commands": failed_commands }),
-                || format!("{} is unmounted", self.shown),
+                || json!({ "unmounted": self.directory.to_string_lossy(), "failed_commands": failed_commands }),
+                || format!("{} is unmounted", self.directory.visible()),
             )?;
         }
         match ended.and_then(Ended::lost) {
-            Some(why) => Err(WritesLost { directory: self.shown.to_owned(), why }.into()),
+            Some(why) => Err(WritesLost { directory: self.directory.visible().to_string(), why }.into()),
             None => Ok(()),
         }
     }
@@ -104,14 +104,14 @@ impl Said<'_> {
 
 /// A directory of which no process of ours knows.
 fn not_ours(args: &UmountArgs, directory: &Path) -> Result<()> {
-    let shown = directory.display().to_string();
+    let shown = directory.visible();
     match Mount::at(directory) {
         Some(_) if args.helper => plain(args, directory),
         Some(mount) => bail!(
             "{shown} was not mounted by `ringfab mount`: it is {} of {}; `umount {}` unmounts it",
             mount.kind,
-            mount.source,
-            shell_quoted(&shown)
+            visible(&mount.source),
+            shell_quoted(&directory.to_string_lossy())
         ),
         None => bail!("{shown} is not mounted"),
     }
@@ -121,7 +121,7 @@ fn not_ours(args: &UmountArgs, directory: &Path) -> Result<()> {
 fn plain(args: &UmountArgs, directory: &Path) -> Result<()> {
     let lazy: &[&str] = if args.lazy { &["-l"] } else { &[] };
     let ended = child::run_to_end("umount", &[&["-i"], lazy, &[&*directory.to_string_lossy()]].concat())?;
-    ensure!(ended.status.success(), "{}: {}", directory.display(), ended.stderr);
+    ensure!(ended.status.success(), "{}: {}", directory.visible(), ended.stderr);
     Ok(())
 }
 
@@ -195,7 +195,7 @@ fn volume_directory(name: &str) -> Result<PathBuf> {
 
 /// Unmounts it, and waits for the end of its keeper. Returns how it has ended, if it has.
 fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context) -> Result<Option<Ended>> {
-    let shown = directory.display();
+    let shown = directory.visible();
     let path = directory.to_string_lossy();
     // Before its keeper can be gone: the keeper notes in it what has failed.
     let entry = found.open();
@@ -245,12 +245,12 @@ fn unmount(args: &UmountArgs, directory: &Path, found: &Found, context: &Context
 fn refuse_covered(directory: &Path, found: &Found) -> Result<()> {
     match Mount::at(directory) {
         Some(mount) if Some(Path::new(&mount.source)) != found.facts.device.as_deref() => {
-            let shown = directory.display().to_string();
             bail!(
-                "{shown} is covered by another file system, {} of {}; `umount {}` unmounts that one first",
+                "{} is covered by another file system, {} of {}; `umount {}` unmounts that one first",
+                directory.visible(),
                 mount.kind,
-                mount.source,
-                shell_quoted(&shown)
+                visible(&mount.source),
+                shell_quoted(&directory.to_string_lossy())
             )
         }
         _ => Ok(()),
@@ -261,7 +261,7 @@ fn refuse_covered(directory: &Path, found: &Found) -> Result<()> {
 fn refuse_second_place(directory: &Path, found: &Found) -> Result<()> {
     let device = found.facts.device.as_deref();
     match second_place(device, directory) {
-        Some(place) => bail!("{} is in use: {place}", directory.display()),
+        Some(place) => bail!("{} is in use: {place}", directory.visible()),
         None => Ok(()),
     }
 }
@@ -270,9 +270,9 @@ fn refuse_second_place(directory: &Path, found: &Found) -> Result<()> {
 fn second_place(device: Option<&Path>, directory: &Path) -> Option<String> {
     let device = device?;
     let mut places = device::mounts(device).into_iter().filter(|place| place != directory);
-    let place = places.next()?.display().to_string();
-    let shown = device.display();
-    Some(format!("{shown} is mounted at {place}, too; `umount {}` unmounts that", shell_quoted(&place)))
+    let place = places.next()?;
+    let (shown, at, quoted) = (device.visible(), place.visible(), place.to_string_lossy());
+    Some(format!("{shown} is mounted at {at}, too; `umount {}` unmounts that", shell_quoted(&quoted)))
 }
 
 /// Whether the file system is where it was mounted.
@@ -310,7 +310,7 @@ fn what_for(found: &Found) -> String {
 }
 
 fn wait_for_end(args: &UmountArgs, directory: &Path, found: &Found, context: &Context) -> Result<()> {
-    let shown = directory.display();
+    let shown = directory.visible();
     let begun = Instant::now();
     let mut said = false;
     while !found.wait_for_end(Duration::from_millis(100)) {
@@ -322,7 +322,7 @@ fn wait_for_end(args: &UmountArgs, directory: &Path, found: &Found, context: &Co
                 Standing::InUse(_) | Standing::Mounted(_) if args.helper => return Ok(()),
                 Standing::Mounted(places) => {
                     let place = second_place(found.facts.device.as_deref(), directory);
-                    let place = place.or_else(|| Some(places.first()?.display().to_string()));
+                    let place = place.or_else(|| Some(places.first()?.visible().to_string()));
                     let place = place.unwrap_or_default();
                     bail!("{shown} is not mounted any more, but its disk is in use: {place}")
                 }
@@ -341,7 +341,8 @@ fn wait_for_end(args: &UmountArgs, directory: &Path, found: &Found, context: &Co
 fn mounts_below(directory: &Path) -> String {
     let below =
         Mount::all().into_iter().filter(|mount| mount.at != directory && mount.at.starts_with(directory));
-    let below: Vec<String> =
-        below.map(|mount| format!("{} is mounted at {}", mount.source, mount.at.display())).collect();
+    let below: Vec<String> = below
+        .map(|mount| format!("{} is mounted at {}", visible(&mount.source), mount.at.visible()))
+        .collect();
     below.join("; ")
 }

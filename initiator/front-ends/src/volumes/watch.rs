@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
+use ringfab_base::VisiblePath as _;
 use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::{Connection, Controller};
 
@@ -148,7 +149,7 @@ impl Watch {
                 asked = Some(Asked { given_up: true, ..Asked::new(Signal::SIGINT) });
             }
             if self.is_away_for(AWAY_STOPPING) && stopping.is_so() {
-                tracing::error!("{}: the machine ends, and the target is away", self.directory.display());
+                tracing::error!("{}: the machine ends, and the target is away", self.directory.visible());
                 self.detach(false);
                 break;
             }
@@ -202,7 +203,7 @@ impl Watch {
         tracing::error!(
             "{}: the controller was given up: I/O fails, and what was not written yet is lost; it is unmounted when \
              nobody uses it",
-            self.directory.display()
+            self.directory.visible()
         );
         true
     }
@@ -220,7 +221,7 @@ impl Watch {
         if resize.bytes != bytes {
             *resize = Resize { bytes, ..Resize::default() };
         }
-        let (directory, device) = (self.directory.display(), self.device.display());
+        let (directory, device) = (self.directory.visible(), self.device.visible());
         let (old, new) = (Bytes(had), Bytes(bytes));
         if bytes < had {
             if resize.attempts == 0 {
@@ -319,7 +320,7 @@ impl Watch {
         }
         asked.busy = Some(Instant::now());
         let (directory, who) =
-            (self.directory.display(), holders::describe_disk(&self.directory, &self.device));
+            (self.directory.visible(), holders::describe_disk(&self.directory, &self.device));
         let why = ended.map(|ended| format!(" ({})", ended.stderr)).unwrap_or_default();
         let then = match asked.by {
             Signal::SIGTERM => format!("it is detached in {} s", BUSY.as_secs()),
@@ -330,7 +331,7 @@ impl Watch {
     }
 
     fn say_waiting(&self, asked: &Asked, connected: bool) {
-        let directory = self.directory.display();
+        let directory = self.directory.visible();
         let writes = asked.attempt.is_some() || asked.busy.is_none();
         let what = match (writes, connected) {
             (_, false) => "the target is away".to_owned(),
@@ -346,7 +347,7 @@ impl Watch {
     /// Takes the mount out of the tree. Programs that use it get errors once the disk is gone. `idle`: whether nobody
     /// waits for an unmount that has begun.
     fn detach(&self, idle: bool) {
-        let directory = self.directory.display();
+        let directory = self.directory.visible();
         let connected = self.controller.connection() == Connection::Connected;
         for mount in device::mounts(&self.device).iter().rev() {
             let path = mount.to_string_lossy();

@@ -102,8 +102,24 @@ fn an_ipv6_address_stands_in_brackets_with_or_without_a_port() {
 
 #[test]
 fn a_subsystem_may_have_a_name_without_the_usual_form() {
-    let url = parse("nvme+rdma://a/testnqn?hostnqn=testhost").expect("what Linux serves and takes");
-    assert_eq!((url.subsystem_nqn(), url.host_nqn.as_deref()), ("testnqn", Some("testhost")));
+    let url = parse("nvme+rdma://a/testnqn").expect("what Linux serves");
+    assert_eq!(url.subsystem_nqn(), "testnqn");
+}
+
+#[test]
+fn a_scheme_in_upper_case_and_a_slash_at_the_end_change_nothing() {
+    let nqn = "nqn.2026-01.org.example:a";
+    let plain = parse(&format!("nvme+tcp://a/{nqn}?ns=1"));
+    for text in [
+        format!("NVMe+TCP://a/{nqn}?ns=1"),
+        format!("nvme+tcp://a/{nqn}/?ns=1"),
+        format!("NVME+tcp://a/{nqn}//?ns=1"),
+    ] {
+        assert_eq!(parse(&text), plain, "{text}");
+    }
+    let encoded = parse(&format!("nvme+tcp://a/{nqn}%2F")).expect("a slash that is meant");
+    assert_eq!(encoded.subsystem_nqn(), format!("{nqn}/"));
+    assert_eq!(parse(&encoded.to_string()), Ok(encoded));
 }
 
 #[test]
@@ -123,7 +139,10 @@ fn each_mistake_has_its_own_sentence() {
         ("nvme+rdma://a:0/", "`0` is not a port number"),
         ("nvme+rdma://a:65536/", "`65536` is not a port number"),
         ("nvme+rdma://a:+1/", "`+1` is not a port number"),
-        ("nvme+rdma://a/di%0Ask", "`di\nsk` is not a subsystem: the NQN holds a control character at byte 2"),
+        (
+            "nvme+rdma://a/di%0Ask",
+            "`di\\nsk` is not a subsystem: the NQN has a character that cannot be seen at byte 2, U+000A",
+        ),
         ("nvme+rdma://a/nqn.%zz", "`nqn.%zz` is not percent-encoded text"),
         ("nvme+rdma://a/nqn.%f", "`nqn.%f` is not percent-encoded text"),
         ("nvme+rdma://a/?ns=1&ns=2", "option `ns` is given twice"),
@@ -140,6 +159,14 @@ fn each_mistake_has_its_own_sentence() {
         ("nvme+tcp://a/?usertimeout=0", "option usertimeout: `0` is not a number of seconds from 1 to 3600"),
         ("nvme+tcp://a/?tcpkeepalive=3601", "option tcpkeepalive: `3601` is not a number of seconds"),
         ("nvme+tcp://a/?congestion=", "option congestion: `` is not the name"),
+        (
+            "nvme+rdma://a/?hostnqn=foo",
+            "option hostnqn: `foo` is not the name of a host: an NQN has the form",
+        ),
+        (
+            "nvme+rdma://a/%E2%80%AEx",
+            "`\\u{202e}x` is not a subsystem: the NQN has a character that cannot be seen",
+        ),
         ("nvme+rdma://a/?hostid=7", "option hostid: `7` is not a UUID"),
     ] {
         let error = parse(text).expect_err(text).to_string();

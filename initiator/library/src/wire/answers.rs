@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ringfab_base::visible;
 use ringfab_spec::features::NumberOfQueues;
 use ringfab_spec::identify::{
     ControllerType, DeallocateFeatures, IdentifyController, IdentifyNamespace, IdentifyNvmController,
@@ -284,7 +285,7 @@ const DESCRIPTOR_HEADER_BYTES: usize = 4;
 pub(crate) fn nqn_text(field: &NqnField) -> String {
     let bytes = field.bytes().split(|byte| *byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(bytes);
-    text.chars().map(|one| if one.is_control() { '.' } else { one }).collect()
+    visible(text).to_string()
 }
 
 fn nonzero<const N: usize>(bytes: [u8; N]) -> Option<[u8; N]> {

@@ -85,7 +85,7 @@ pub(crate) fn connect_data(
     cntlid: u16,
     subsystem: &str,
 ) -> Result<ConnectData, NqnError> {
-    let (subsystem, host_nqn) = (Nqn::new(subsystem)?, Nqn::new(&host.nqn)?);
+    let (subsystem, host_nqn) = (Nqn::new(subsystem)?, Nqn::with_form(&host.nqn)?);
     Ok(ConnectData::new(host.id.into_bytes(), cntlid, subsystem, host_nqn))
 }
 

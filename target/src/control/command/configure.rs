@@ -8,6 +8,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, Subcommand};
+use ringfab_base::VisiblePath as _;
 use serde_json::{Map, Value};
 
 use super::limits::LimitArguments;
@@ -290,7 +291,7 @@ pub fn config(place: &Place, arguments: &ConfigArguments, output: &mut impl Writ
     }
     // The target knows now that what runs is in its file.
     ask(&place.socket, &Request::Reload { dry_run: false })?;
-    let old = old.map(|old| format!("; the old one is {}", old.display())).unwrap_or_default();
+    let old = old.map(|old| format!("; the old one is {}", old.visible())).unwrap_or_default();
     place.show(&Request::Config, output, |_| format!("{file} is written{old}\n"))
 }
 

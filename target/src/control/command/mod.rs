@@ -14,6 +14,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use ringfab_base::visible;
+use ringfab_process::terminal::{self, Stream};
 use serde_json::Value;
 
 pub use configure::{
@@ -53,7 +55,10 @@ impl Place {
         text: impl FnOnce(&Value) -> String,
     ) -> Result<(), AskError> {
         let answer = ask(&self.socket, request)?;
-        let text = if self.json { format!("{answer}\n") } else { text(&answer) };
+        let text = match self.json {
+            true => format!("{answer}\n"),
+            false => terminal::visible_text(Stream::Out, &text(&answer)),
+        };
         output.write_all(text.as_bytes()).map_err(AskError::Output)
     }
 }
@@ -71,37 +76,7 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A field as text, without the quotes of a string.
+/// A field as text, without the quotes of a string: names, with escapes for what nobody sees in them.
 fn text(value: &Value, key: &str) -> String {
-    value[key].as_str().map_or_else(|| value[key].to_string(), visible)
-}
-
-/// The text with escapes for what a terminal would obey or not show: paths may have control characters, and names of
-/// hosts letters that turn the line around.
-fn visible(text: &str) -> String {
-    let mut visible = String::with_capacity(text.len());
-    for letter in text.chars() {
-        match letter {
-            '"' | '\'' | '\\' => visible.push(letter),
-            letter => visible.extend(letter.escape_debug()),
-        }
-    }
-    visible
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
-        for (text, expected) in [
-            ("nqn.2026-11.org.example:h-\"1\"\\'", "nqn.2026-11.org.example:h-\"1\"\\'"),
-            ("/srv/größe-日本.img", "/srv/größe-日本.img"),
-            ("/srv/\u{1b}[31mred\n\u{85}", "/srv/\\u{1b}[31mred\\n\\u{85}"),
-            ("a\u{202e}b\u{200b}", "a\\u{202e}b\\u{200b}"),
-        ] {
-            assert_eq!(visible(text), expected);
-        }
-    }
+    value[key].as_str().map_or_else(|| value[key].to_string(), |text| visible(text).to_string())
 }

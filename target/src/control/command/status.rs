@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use ringfab_base::visible;
 use ringfab_process::terminal::{self, Paint, Stream};
 use serde_json::Value;
 
@@ -79,7 +80,7 @@ pub(super) fn head(answer: &Value, now: SystemTime) -> String {
 fn configuration_lines(configuration: &Value, now: SystemTime) -> String {
     let since_1970 = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let age = since_1970.saturating_sub(configuration["applied_at"].as_u64().unwrap_or(since_1970));
-    let file = configuration["file"].as_str().unwrap_or("of no file");
+    let file = visible(configuration["file"].as_str().unwrap_or("of no file"));
     let (age, generation) = (amount::age(age), text(configuration, "generation"));
     let mut lines = format!("configuration {file}, applied {age} ago, change {generation}\n");
     let log = &configuration["log"];

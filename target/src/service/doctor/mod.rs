@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ringfab_base::VisiblePath as _;
 use ringfab_process::terminal::{self, Paint, Stream};
 use serde::Serialize;
 
@@ -20,6 +21,8 @@ use crate::machine;
 pub(super) struct Step {
     /// What.
     step: &'static str,
+    /// Whether the target serves all the same if something is wrong here: then it is a note.
+    look: bool,
     /// How long that took.
     time_us: u64,
     /// What there is, if that is well.
@@ -50,18 +53,24 @@ impl Steps {
         self.push(step, begun.elapsed(), outcome);
     }
 
+    /// Looks at something without which the target serves all the same.
+    fn look(&mut self, step: &'static str, look: impl FnOnce() -> Result<String, Trouble>) {
+        self.add(step, look);
+        self.0.last_mut().expect("it was added").look = true;
+    }
+
     fn push(&mut self, step: &'static str, time: Duration, outcome: Result<String, Trouble>) {
         let (found, error, advice) = match outcome {
             Ok(found) => (Some(found), None, None),
             Err(Trouble(trouble, advice)) => (None, Some(trouble), Some(advice)),
         };
         let time_us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        self.0.push(Step { step, time_us, found, error, advice });
+        self.0.push(Step { step, look: false, time_us, found, error, advice });
     }
 
-    /// Whether nothing is wrong.
+    /// Whether nothing is wrong that serving needs.
     pub(super) fn is_well(&self) -> bool {
-        self.0.iter().all(|step| step.error.is_none())
+        self.0.iter().all(|step| step.look || step.error.is_none())
     }
 
     /// For programs.
@@ -75,6 +84,7 @@ impl std::fmt::Display for Steps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for step in &self.0 {
             let (paint, sign) = match step.error {
+                Some(_) if step.look => (Paint::Care, "note "),
                 Some(_) => (Paint::Bad, "WRONG"),
                 None => (Paint::Good, "ok   "),
             };
@@ -82,10 +92,10 @@ impl std::fmt::Display for Steps {
             let (millis, text) = (step.time_us as f64 / 1e3, step.error.as_ref().or(step.found.as_ref()));
             writeln!(f, "{sign}  {:<13}  {millis:>9.3} ms  {}", step.step, text.map_or("", String::as_str))?;
         }
-        if self.is_well() {
+        if self.0.iter().all(|step| step.error.is_none()) {
             return f.write_str("All is well.\n");
         }
-        f.write_str("What to do:\n")?;
+        f.write_str(if self.is_well() { "It can serve. What could be better:\n" } else { "What to do:\n" })?;
         self.0.iter().filter_map(|step| step.advice.as_ref()).try_for_each(|advice| writeln!(f, "- {advice}"))
     }
 }
@@ -96,17 +106,17 @@ pub(super) fn examine(file: &Path) -> Steps {
     let begun = Instant::now();
     let loaded = Config::look_at(file);
     steps.push("configuration", begun.elapsed(), read(file, &loaded));
-    steps.add("permissions", || system::permissions(file));
-    steps.add("kernel", system::kernel);
+    steps.look("permissions", || system::permissions(file));
+    steps.look("kernel", system::kernel);
     steps.add("io_uring", system::io_uring);
-    steps.add("RDMA devices", system::rdma_devices);
+    steps.look("RDMA devices", system::rdma_devices);
     let Ok(config) = loaded else { return steps };
     steps.add("state", || system::state_folder(&config.target.state_dir));
     let serving = machine::server_of(&config);
     let process = serving.map_or(Process::Own, Process::Target);
     steps.add("locked memory", || Ok(system::locked_memory(&config, process)));
     steps.add("addresses", || system::addresses(&config, process));
-    steps.add("open files", || system::open_files(&config, process));
+    steps.look("open files", || system::open_files(&config, process));
     let begun = Instant::now();
     let findings = machine::findings(&config, serving);
     if findings.is_empty() {
@@ -125,7 +135,7 @@ fn read(file: &Path, loaded: &Result<Config, ConfigErrors>) -> Result<String, Tr
         loaded.as_ref().map_err(|error| Trouble::new(error.to_string(), "correct the configuration"))?;
     let namespaces: usize = config.subsystems.iter().map(|one| one.namespaces.len()).sum();
     let (listeners, subsystems) = (config.listeners.len(), config.subsystems.len());
-    let mut text = format!("{}: ", file.display());
+    let mut text = format!("{}: ", file.visible());
     write!(text, "{listeners} listeners, {subsystems} subsystems, {namespaces} namespaces")
         .expect("a string takes everything");
     let unseen: Vec<_> = machine::unseen(config).iter().map(|one| format!("; {}", one.message)).collect();
@@ -182,6 +192,11 @@ mod tests {
         let steps = examine(&file);
         assert!(trouble_of(&steps, "permissions")[0].contains("everybody may write"), "{steps}");
         assert!(trouble_of(&steps, "state")[0].contains("state"), "{steps}");
+        let open = steps.0.iter().find(|step| step.step == "permissions").expect("a step");
+        assert!(
+            open.look && steps.to_string().contains("note   permissions"),
+            "it serves all the same: {steps}"
+        );
         std::fs::write(&file, "colour = 1\n").expect("a file");
         let steps = examine(&file);
         assert!(trouble_of(&steps, "configuration")[0].contains("colour: is not a known key"), "{steps}");

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use ringfab_base::VisiblePath as _;
 use serde_json::Value;
 
 use super::{Steps, Trouble};
@@ -27,7 +28,7 @@ pub(super) fn looks(steps: &mut Steps, config: &Config, file: &Path) {
     if let Some(status) = status {
         steps.add("namespaces", || namespaces(&status));
         steps.add("disks", || disks(&status));
-        steps.add("changes", || unsaved(&status));
+        steps.look("changes", || unsaved(&status));
         steps.add("file", || {
             same_file(&status, file)?;
             edited(
@@ -35,7 +36,7 @@ pub(super) fn looks(steps: &mut Steps, config: &Config, file: &Path) {
                     .map_err(|error| unusable(&error))?,
             )
         });
-        steps.add("confinement", || Ok(confined(&status)));
+        steps.look("confinement", || Ok(confined(&status)));
     }
 }
 
@@ -48,7 +49,7 @@ fn unreachable(error: &AskError) -> Trouble {
             )
         }
         AskError::Unreachable { path, .. } => {
-            let what = format!("no target runs with its control socket at {}", path.display());
+            let what = format!("no target runs with its control socket at {}", path.visible());
             Trouble::new(
                 what,
                 "systemctl start ringfab-target; journalctl -u ringfab-target says why it ended",
@@ -118,7 +119,7 @@ fn same_file(status: &Value, file: &Path) -> Result<(), Trouble> {
     if canonical(Path::new(read)) == canonical(file) {
         return Ok(());
     }
-    let what = format!("the target that runs has read {read}, and not {}", file.display());
+    let what = format!("the target that runs has read {read}, and not {}", file.visible());
     Err(Trouble::new(what, "examine that file, or start the target with this one"))
 }
 

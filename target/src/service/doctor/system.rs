@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::unistd::{AccessFlags, eaccess};
-use ringfab_base::format_size;
+use ringfab_base::{VisiblePath as _, format_size};
 use ringfab_reactor::{Reactor, ReactorConfig};
 
 use super::Trouble;
@@ -26,12 +26,12 @@ const CONNECTIONS_WANTED: u64 = 256;
 /// Whoever may write the file decides what is served.
 pub(super) fn permissions(file: &Path) -> Result<String, Trouble> {
     let metadata = fs::metadata(file).map_err(|error| {
-        Trouble::new(format!("{}: {error}", file.display()), "create the file, or name another one")
+        Trouble::new(format!("{}: {error}", file.visible()), "create the file, or name another one")
     })?;
     let mode = metadata.permissions().mode() & 0o7777;
     if mode & 0o002 != 0 {
-        let advice = format!("chmod o-w {}", file.display());
-        return Err(Trouble::new(format!("everybody may write {} ({mode:04o})", file.display()), advice));
+        let advice = format!("chmod o-w {}", file.visible());
+        return Err(Trouble::new(format!("everybody may write {} ({mode:04o})", file.visible()), advice));
     }
     Ok(format!("{mode:04o}, user {}, group {}", metadata.uid(), metadata.gid()))
 }
@@ -86,16 +86,16 @@ pub(super) fn rdma_devices() -> Result<String, Trouble> {
 
 /// The folder of the identity, or the one where it would be made.
 pub(super) fn state_folder(folder: &Path) -> Result<String, Trouble> {
-    let advice = format!("let the user of the service write {}", folder.display());
+    let advice = format!("let the user of the service write {}", folder.visible());
     let trouble = |what: String| Trouble::new(what, advice.as_str());
     let existing = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
     if !existing.is_dir() {
-        return Err(trouble(format!("{} is not a folder", existing.display())));
+        return Err(trouble(format!("{} is not a folder", existing.visible())));
     }
     eaccess(existing, AccessFlags::W_OK | AccessFlags::X_OK).map_err(|error| {
-        trouble(format!("{} cannot be written by this user: {error}", existing.display()))
+        trouble(format!("{} cannot be written by this user: {error}", existing.visible()))
     })?;
-    Ok(format!("{} can be written", existing.display()))
+    Ok(format!("{} can be written", existing.visible()))
 }
 
 /// What the pools of all cores need. Rings lock it. Without that all works, and file I/O is slower: nothing is wrong.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use ringfab_auth::{ConfiguredPsk, Derivation, DhchapKey, IdentityVersion, Names, SecretText};
-use ringfab_base::shell_quoted;
+use ringfab_base::{VisiblePath as _, shell_quoted};
 use ringfab_front_ends::context::Context;
 use ringfab_front_ends::output;
 use ringfab_initiator::{HostName, Transport, Url};
@@ -85,9 +85,9 @@ pub(super) fn pair(args: &PairArgs, context: &Context) -> Result<()> {
 
 impl Places {
     fn in_folder(folder: &Path) -> Result<Self> {
-        let folder = std::path::absolute(folder).with_context(|| format!("find {}", folder.display()))?;
-        let place = |name: &str| format!("file:{}", folder.join(name).display());
-        let folder_name = folder.display().to_string();
+        let folder = std::path::absolute(folder).with_context(|| format!("find {}", folder.visible()))?;
+        let place = |name: &str| format!("file:{}", folder.join(name).to_string_lossy());
+        let folder_name = folder.to_string_lossy().into_owned();
         Ok(Self {
             folder: folder_name,
             host: place("host"),
@@ -108,13 +108,13 @@ impl Places {
 /// Writes each key to a file that only its owner may read.
 fn write_all(folder: &Path, pair: &Pair<'_>) -> Result<()> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.with_context(|| format!("make {}", folder.display()))?;
+    made.with_context(|| format!("make {}", folder.visible()))?;
     let keys = [("host", &pair.host), ("controller", &pair.controller), ("tls", &pair.tls)];
     // All or none: the files of two pairs do not fit.
     if let Some(there) = keys.iter().map(|(name, _)| folder.join(name)).find(|path| path.exists()) {
         bail!(
             "{} is there already, and no key is overwritten: name another directory, or remove its old keys",
-            there.display()
+            there.visible()
         );
     }
     for (name, key) in keys {
@@ -125,7 +125,7 @@ fn write_all(folder: &Path, pair: &Pair<'_>) -> Result<()> {
             file.write_all(b"\n")?;
             file.sync_all()
         };
-        write().with_context(|| format!("write {}", path.display()))?;
+        write().with_context(|| format!("write {}", path.visible()))?;
     }
     Ok(())
 }

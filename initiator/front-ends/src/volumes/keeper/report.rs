@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context as _, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, setsid};
+use ringfab_base::VisiblePath as _;
 use ringfab_process::log;
 use serde::{Deserialize, Serialize};
 
@@ -136,7 +137,7 @@ fn open_log(name: &str) -> Result<OwnLog> {
     // A new file: whoever reads the old one keeps it.
     let _old = std::fs::remove_file(&path);
     options.append(true).create(true).mode(0o600);
-    let file = options.open(&path).with_context(|| format!("write {}", path.display()))?;
+    let file = options.open(&path).with_context(|| format!("write {}", path.visible()))?;
     Ok(OwnLog::File(file))
 }
 

@@ -614,12 +614,15 @@ impl Scratch {
         sent: &SubmissionEntry,
         answer: &CompletionEntry,
     ) -> Option<RefusedField> {
-        let refused = answer.status().code() == Status::CONNECT_INVALID_PARAMETERS;
-        if !refused || !matches!(step, SequenceStep::Connect | SequenceStep::ConnectQueue(_)) {
+        if !matches!(step, SequenceStep::Connect | SequenceStep::ConnectQueue(_)) {
             return None;
         }
         let data = self.0.as_ref()?;
-        data.with_bytes(0..SCRATCH_BYTES, |data| RefusedField::new(answer.connect_parameter(), sent, data))
+        data.with_bytes(0..SCRATCH_BYTES, |data| match answer.status().code() {
+            Status::CONNECT_INVALID_PARAMETERS => RefusedField::new(answer.connect_parameter(), sent, data),
+            Status::CONNECT_INVALID_HOST => RefusedField::host(data),
+            _ => None,
+        })
     }
 }
 
