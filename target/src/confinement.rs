@@ -23,6 +23,8 @@ pub(crate) struct Confinement {
     pub(crate) read: Vec<PathBuf>,
     /// Ports that listeners may have.
     pub(crate) ports: Vec<u16>,
+    /// Those of them that the configuration has for later listeners.
+    pub(crate) later_ports: Vec<u16>,
 }
 
 impl Confinement {
@@ -63,9 +65,10 @@ impl Confinement {
             return None;
         }
         let allowed = listed(self.ports.iter().map(u16::to_string));
+        let later = listed(self.later_ports.iter().chain([&port]).map(u16::to_string));
         Some(format!(
             "the target has confined itself, with the ports {allowed}: restart it with this listener in its \
-             configuration, or with its port in confinement.ports"
+             configuration, or write `ports = [{later}]` below [confinement], restart it, and add the listener then"
         ))
     }
 }
@@ -112,7 +115,13 @@ mod tests {
     use super::*;
 
     fn confinement(layers: Vec<Layer>, folder: &Path) -> Confinement {
-        Confinement { layers, disks: vec![folder.to_owned()], read: Vec::new(), ports: vec![4420, 8009] }
+        Confinement {
+            layers,
+            disks: vec![folder.to_owned()],
+            read: Vec::new(),
+            ports: vec![4420, 8009],
+            later_ports: vec![8009],
+        }
     }
 
     #[test]
@@ -132,7 +141,11 @@ mod tests {
         assert!(refused.contains(&folder.display().to_string()) && refused.contains("confinement.paths"));
         assert!(holds.refused_disk(&outside).is_some() && holds.refused_file(&outside).is_some());
         assert_eq!(holds.refused_port(8009), None);
-        assert!(holds.refused_port(4421).is_some_and(|why| why.contains("4420, 8009")));
+        let why = holds.refused_port(4421).expect("it is not allowed");
+        assert!(
+            why.contains("4420, 8009") && why.contains("`ports = [8009, 4421]` below [confinement]"),
+            "{why}"
+        );
         let off = confinement(vec![Layer::off("files", "x"), Layer::missing("network", "x")], &folder);
         assert_eq!((off.refused_disk(&outside), off.refused_port(1)), (None, None));
     }

@@ -155,7 +155,7 @@ fn a_reload_changes_what_is_different_and_disturbs_nothing_else() {
             "~ target.drain_timeout_s: 30 -> 7".to_owned(),
             "~ target.log: \"info\" -> \"info,ringfab_target=debug\"".to_owned(),
             format!("~ listener tcp 127.0.0.1:{}: io_queues_max 128 -> 2", target.port),
-            format!("+ namespace 2 of {A}: 8MiB of zeroes"),
+            format!("+ namespace 2 of {A}: 8 MiB of zeroes"),
             format!("~ subsystem {B}: -{FRIEND} +nqn.2026-11.org.ringfab:else"),
             "+ subsystem nqn.2026-11.org.ringfab:c: 1 namespace".to_owned(),
         ];
@@ -177,13 +177,13 @@ fn a_signal_reloads_too() {
     let target = Configurable::start();
     target.write(&[("memory = \"4MiB\"\n", "memory = \"4MiB\"\n[[subsystem.namespace]]\nnull = \"8MiB\"\n")]);
     target.service.signal("HUP");
-    wait_until("it is there", || target.ask(&["namespace", "list"]).lines().count() == 3);
+    wait_until("it is there", || target.ask(&["namespace", "list"]).lines().count() == 4);
     // One that cannot be applied is told in the log, and ends nothing.
     fs::write(target.file(), "nonsense = 1\n").expect("a file");
     target.service.signal("HUP");
     wait_until("it is refused", || target.service.log().contains("the configuration is not reloaded"));
     assert!(target.service.log().contains("nonsense"));
-    assert_eq!(target.ask(&["namespace", "list"]).lines().count(), 3);
+    assert_eq!(target.ask(&["namespace", "list"]).lines().count(), 4);
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn all_of_a_reload_is_applied_or_nothing() {
         assert!(error.contains("hosts would take it for the one that they have"), "{error}");
 
         assert_eq!(generation(), before);
-        assert_eq!(target.ask(&["namespace", "list"]).lines().count(), 2);
+        assert_eq!(target.ask(&["namespace", "list"]).lines().count(), 3);
         assert_eq!(target.ask(&["status"]).matches("not in the file").count(), 0);
     });
 }
@@ -382,7 +382,7 @@ fn what_is_changed_by_command_is_shown_and_can_be_saved() {
         target.ask(&["host", "allow", FRIEND, "--subsystem", new]);
         let friend = target.attach(new).expect("it may now");
         assert!(write(&friend));
-        assert_eq!(target.ask(&["host", "kick", FRIEND, "--subsystem", new]), "1 controllers ended\n");
+        assert_eq!(target.ask(&["host", "kick", FRIEND, "--subsystem", new]), "1 controller ended\n");
         wait_until("it is ended", || !write(&friend));
         let again = target.attach(new).expect("it may come back");
         target.ask(&["host", "deny", FRIEND, "--subsystem", new]);
@@ -405,9 +405,13 @@ fn what_is_changed_by_command_is_shown_and_can_be_saved() {
             assert!(status.contains(&line), "{line} in {status}");
         }
         let before = fs::read_to_string(target.file()).expect("the file");
-        let printed = target.ask(&["config"]);
         target.ask(&["config", "--save"]);
-        assert_eq!(fs::read_to_string(target.file()).expect("the file"), printed);
+        let saved = fs::read_to_string(target.file()).expect("the file");
+        let kept = saved.replace("log = \"debug\"", "log = \"info\"");
+        let mut kept = kept.lines();
+        assert!(before.lines().all(|line| kept.any(|one| one == line)), "{before}\n---\n{saved}");
+        assert!(saved.contains("log = \"debug\"") && saved.contains(&format!("nqn = {new:?}")), "{saved}");
+        assert!(!saved.contains("block_bytes") && !saved.contains("spin_us"), "defaults: {saved}");
         assert_eq!(fs::read_to_string(target.service.path("target.toml.old")).expect("a file"), before);
         assert!(!target.ask(&["status"]).contains("not in the file"));
 
@@ -444,12 +448,82 @@ fn a_file_that_somebody_has_edited_is_not_written_over() {
     // What is moved away is written again.
     fs::rename(target.file(), target.service.path("mine")).expect("moved");
     assert!(target.ask(&["config", "--save"]).ends_with("target.toml is written\n"));
-    let printed = target.ask(&["config"]);
-    assert_eq!(fs::read_to_string(target.file()).expect("the file"), printed);
-    // Without a difference, comments stay.
-    fs::write(target.file(), format!("# A comment\n{printed}")).expect("the file");
+    let written = fs::read_to_string(target.file()).expect("the file");
+    assert!(written.contains("log = \"debug\"") && !written.contains("drain_timeout_s"), "{written}");
+    // Without a difference, the file stays.
+    fs::write(target.file(), format!("# A comment\n{written}")).expect("the file");
     assert!(target.ask(&["config", "--save"]).contains("stays as it is"));
     assert!(fs::read_to_string(target.file()).expect("the file").starts_with("# A comment"));
+}
+
+#[test]
+fn what_a_person_wrote_stays_when_a_change_is_saved() {
+    let target = Configurable::start();
+    let written = format!("# Ask Ann first.\n{}# The end.\n", fs::read_to_string(target.file()).expect("it"))
+        .replace("memory = \"4MiB\"", "memory = \"4MiB\"   # scratch")
+        .replace("[memory]", "\n# Small machine.\n[memory]");
+    fs::write(target.file(), &written).expect("a file");
+    assert_eq!(target.ask(&["reload"]), "nothing is different\n");
+    target.ask(&["namespace", "add", "--null", "1GiB", "--subsystem", A]);
+    target.ask(&["host", "allow", "nqn.2026-11.org.ringfab:new", "--subsystem", B]);
+    let said = target.ask(&["config", "--save"]);
+    assert!(said.contains(&format!("+ namespace 2 of {A}: 1 GiB of zeroes\n")), "{said}");
+    let saved = fs::read_to_string(target.file()).expect("the file");
+    let (old, new): (Vec<&str>, Vec<&str>) = (written.lines().collect(), saved.lines().collect());
+    let gone: Vec<_> = old.iter().filter(|line| !new.contains(line)).collect();
+    let come: Vec<_> = new.iter().filter(|line| !old.contains(line)).collect();
+    assert_eq!(gone, [&format!("allowed_hosts = [{FRIEND:?}]")], "{saved}");
+    assert!(come.len() == 5 && come[0] == &"nsid = 2" && come[1] == &"null = \"1GiB\"", "{come:#?}");
+    assert_eq!(*come[4], format!("allowed_hosts = [{FRIEND:?}, \"nqn.2026-11.org.ringfab:new\"]"));
+    // A second time there is nothing to save, and a restart finds what was saved.
+    assert!(target.ask(&["config", "--save"]).contains("stays as it is"));
+    assert_eq!(target.ask(&["reload"]), "nothing is different\n");
+    // What cannot be changed stays, and the lines are printed.
+    let strange =
+        saved.replacen("null = \"1GiB\"", "null = \"1GiB\"\nlimits = { # why\n  read_iops = 5\n}", 1);
+    fs::write(target.file(), &strange).expect("a file");
+    target.ask(&["reload"]);
+    target.ask(&["namespace", "limit", "2", "--subsystem", A, "--read-iops", "6"]);
+    let said = target.refused(&["config", "--save"]);
+    assert!(said.contains("stays as it is: limits is one value in several lines"), "{said}");
+    assert!(said.contains("limits = { read_iops = 6 }"), "{said}");
+    assert_eq!(fs::read_to_string(target.file()).expect("the file"), strange);
+}
+
+#[test]
+fn names_that_nobody_lets_in_and_limits_that_hosts_do_not_wait_for_are_told() {
+    let target = Configurable::start();
+    let typo = FRIEND.replace("friend", "freind");
+    let said = |output: Output| String::from_utf8(output.stderr).expect("text");
+    let warning = said(target.run(&["namespace", "hosts", "1", "--subsystem", B, "--host", &typo]));
+    assert!(
+        warning.starts_with("warning: ") && warning.contains(&format!("did you mean {FRIEND}?")),
+        "{warning}"
+    );
+    let status = target.status();
+    let shown = status["namespaces"].as_array().expect("a list").iter().find(|one| one["subsystem"] == B);
+    assert_eq!(shown.expect("it")["hosts"], serde_json::json!([typo]));
+    for arguments in [&["status"][..], &["namespace", "list"]] {
+        let shown = target.ask(arguments);
+        assert!(shown.contains(&format!("namespace 1 of {B} is for these hosts only: {typo}")), "{shown}");
+    }
+    // Another change does not tell it again, and a reload does.
+    let limit = ["namespace", "limit", "1", "--subsystem", A, "--read-bytes-per-s", "1KiB"];
+    let warning = said(target.run(&limit));
+    assert!(warning.contains("takes 1024 s at this rate") && !warning.contains(&typo), "{warning}");
+    let more = format!("allowed_hosts = [{FRIEND:?}]\n[[subsystem.namespace]]\nhosts = [{typo:?}]\n");
+    target.write(&[(&format!("allowed_hosts = [{FRIEND:?}]\n[[subsystem.namespace]]\n"), &more)]);
+    for arguments in [&["reload", "--dry-run"][..], &["reload"]] {
+        let warning = said(target.run(arguments));
+        assert!(warning.contains("no host sees this namespace"), "{warning}");
+    }
+    let file = target.file().display().to_string();
+    let check =
+        Command::new(program("ringfab-target")).args(["check", "--quiet", &file]).output().expect("it");
+    assert_eq!(said(check), "", "it prints mistakes only");
+    let check = Command::new(program("ringfab-target")).args(["check", &file]).output().expect("it");
+    assert!(said(check).contains("no host sees this namespace"));
+    wait_until("a line in the log", || target.service.log().contains("no host sees this namespace"));
 }
 
 /// Sends a line to the control socket. What is answered.

@@ -6,6 +6,7 @@
 //! not for keys.
 #![forbid(unsafe_code)]
 
+mod count;
 mod random;
 mod shell;
 mod size;
@@ -13,9 +14,10 @@ mod slots;
 mod spelling;
 mod visible;
 
+pub use count::counted;
 pub use random::{SplitMix64, mix};
 pub use shell::{shell_quoted, shell_words};
-pub use size::{SizeError, format_size, parse_size};
+pub use size::{SizeError, format_size, parse_size, shown_size};
 pub use slots::{SlotId, Slots};
 pub use spelling::meant;
 pub use visible::{Visible, VisiblePath, is_visible, visible, visible_lines};

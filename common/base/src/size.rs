@@ -78,6 +78,15 @@ pub fn format_size(bytes: u64) -> String {
     unit.map_or_else(|| bytes.to_string(), |(name, shift)| format!("{}{name}", bytes >> shift))
 }
 
+/// A size as people read it: exactly, with the largest binary unit that divides it. Configurations have it without the
+/// space, as [`format_size`] writes it.
+pub fn shown_size(bytes: u64) -> String {
+    let text = format_size(bytes);
+    let digits_end = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(digits_end);
+    format!("{digits} {}", if unit.is_empty() { "bytes" } else { unit })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,6 +125,11 @@ mod tests {
     fn a_formatted_size_parses_to_itself() {
         for bytes in [0, 1, 512, 1024, 1536, 1 << 20, 3 << 30, 1 << 50, u64::MAX] {
             assert_eq!(parse_size(&format_size(bytes)), Ok(bytes));
+        }
+        for (bytes, text) in
+            [(0, "0 bytes"), (1000, "1000 bytes"), (48 << 20, "48 MiB"), (1536, "1536 bytes")]
+        {
+            assert_eq!(shown_size(bytes), text);
         }
         assert_eq!(format_size(3 << 30), "3GiB");
     }

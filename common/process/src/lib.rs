@@ -13,6 +13,7 @@ pub mod limits;
 pub mod log;
 pub mod made_file;
 pub mod manual;
+pub mod options;
 pub mod signals;
 pub mod stack;
 pub mod terminal;

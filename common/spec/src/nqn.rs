@@ -176,6 +176,8 @@ impl fmt::Debug for NqnField {
 mod tests {
     use proptest::prelude::*;
 
+    use std::string::ToString;
+
     use super::*;
 
     #[test]

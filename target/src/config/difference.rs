@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use ringfab_base::counted;
 use serde::Serialize;
 
 use super::{
@@ -346,10 +347,7 @@ fn is_same_disk(one: &NamespaceConfig, other: &NamespaceConfig) -> bool {
 
 /// How many namespaces a subsystem has, in words.
 fn namespaces(subsystem: &SubsystemConfig) -> String {
-    match subsystem.namespaces.len() {
-        1 => "1 namespace".to_owned(),
-        count => format!("{count} namespaces"),
-    }
+    counted(subsystem.namespaces.len(), "namespace")
 }
 
 /// What is different of a host.

@@ -33,7 +33,8 @@ pub(super) enum Input {
     RegularFile,
 }
 
-pub(super) fn load(path: &Path, credentials: Credentials, input: Input) -> Result<Config, ConfigErrors> {
+/// The text of a file.
+pub(super) fn text(path: &Path, input: Input) -> Result<String, ConfigErrors> {
     let at = path.to_owned();
     let text = worker::within("reading", path, READ_LIMIT, move || read(&at, input)).map_err(io::Error::from);
     let text = match text {
@@ -41,7 +42,11 @@ pub(super) fn load(path: &Path, credentials: Credentials, input: Input) -> Resul
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => read(path, input),
         text => text.flatten(),
     };
-    let text = text.map_err(|source| ConfigErrors::Read { path: path.to_owned(), source })?;
+    text.map_err(|source| ConfigErrors::Read { path: path.to_owned(), source })
+}
+
+pub(super) fn load(path: &Path, credentials: Credentials, input: Input) -> Result<Config, ConfigErrors> {
+    let text = text(path, input)?;
     let looks = Looks::new(LOOK_LIMIT);
     let file = std::path::absolute(path).ok();
     let checked = check(&text, file.as_deref(), &|path| looks.at(path), credentials);

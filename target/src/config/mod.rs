@@ -5,6 +5,8 @@ mod authentication;
 mod check;
 mod confinement;
 mod difference;
+mod doubts;
+pub(crate) mod edit;
 mod error;
 mod load;
 pub(crate) mod places;
@@ -23,7 +25,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ringfab_base::format_size;
+use ringfab_base::shown_size;
 use ringfab_block::DriverHandle;
 use ringfab_fabric::ZonedIp;
 use ringfab_memory::ClassLayout;
@@ -34,6 +36,8 @@ pub(crate) use authentication::age;
 pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls, OldKeys};
 pub use confinement::{ConfinementConfig, USUAL_PORTS};
 pub use difference::{Change, ChangeLine, difference};
+pub use doubts::Doubt;
+pub(crate) use doubts::doubts;
 use error::Credentials;
 pub use error::{ConfigError, ConfigErrors};
 use load::Input;
@@ -354,8 +358,8 @@ impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, .. } => path.to_string_lossy().fmt(f),
-            Self::Memory(bytes) => write!(f, "{} of memory", format_size(*bytes)),
-            Self::Null(bytes) => write!(f, "{} of zeroes", format_size(*bytes)),
+            Self::Memory(bytes) => write!(f, "{} of memory", shown_size(*bytes)),
+            Self::Null(bytes) => write!(f, "{} of zeroes", shown_size(*bytes)),
             Self::Device(driver) => f.write_str(&driver.name()),
         }
     }
@@ -388,6 +392,14 @@ impl Config {
     /// All mistakes at once.
     pub(crate) fn load_again(path: &Path) -> Result<Self, ConfigErrors> {
         load::load(path, Credentials::Needed, Input::RegularFile)
+    }
+
+    /// The text of a file that a process reads again.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub(crate) fn text_again(path: &Path) -> Result<String, ConfigErrors> {
+        load::text(path, Input::RegularFile)
     }
 
     /// Reads and checks a file as [`Config::load`] does, for a process that does not serve it. A key that is a

@@ -16,10 +16,19 @@ use super::{
 
 /// The text; it parses to the same configuration.
 pub(super) fn to_toml(config: &Config) -> String {
+    visible_toml(toml::to_string(&document(config)).expect("plain values always serialize"))
+}
+
+/// The same as a table.
+pub(super) fn to_table(config: &Config) -> toml::Table {
+    table(&document(config))
+}
+
+fn document(config: &Config) -> Document<'_> {
     let (target, memory, control) = (target(config), memory(config), control(config));
     let metrics = metrics(config);
     let confinement = confinement(&config.confinement);
-    let document = Document {
+    Document {
         target,
         memory,
         control,
@@ -29,8 +38,7 @@ pub(super) fn to_toml(config: &Config) -> String {
         subsystem: config.subsystems.iter().map(subsystem).collect(),
         host: config.hosts.iter().map(host).collect(),
         discovery: discovery(config),
-    };
-    visible_toml(toml::to_string(&document).expect("plain values always serialize"))
+    }
 }
 
 /// The text with TOML's escapes for what nobody sees in it, as far as it means the same: a literal string has none.

@@ -14,8 +14,8 @@ use super::configured::{Configured, Current};
 use super::disk_watch::DiskWatch;
 use super::status::{NamespaceState, Status, View};
 use crate::config::{
-    Access, Change, Config, ConfigError, HostConfig, ListenerConfig, NamespaceConfig, RateLimits, Source,
-    SubsystemConfig, difference,
+    Access, Change, Config, ConfigError, Doubt, HostConfig, ListenerConfig, NamespaceConfig, RateLimits,
+    Source, SubsystemConfig, difference, doubts,
 };
 use crate::controller::Controller;
 use crate::core::{AllCores, Cores, ServeMessage};
@@ -79,7 +79,7 @@ impl Manager {
             Ok(())
         })?;
         let (subsystem, namespace) = self.namespace(Some(nqn), nsid)?;
-        Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))
+        Ok(self.state(&subsystem, &namespace))
     }
 
     /// Serves a namespace no longer. Commands that have begun go on; its disks are closed when they have ended.
@@ -92,7 +92,7 @@ impl Manager {
             subsystem_of(next, subsystem.nqn())?.namespaces.retain(|one| one.nsid != nsid);
             Ok(())
         })?;
-        Ok(NamespaceState::of(subsystem.nqn(), &namespace, true))
+        Ok(NamespaceState::of(subsystem.nqn(), &namespace, None))
     }
 
     /// Only these of the subsystem's hosts see a namespace from now on.
@@ -386,7 +386,8 @@ impl Manager {
         let now = Config::load_again(file).map_err(|error| error.to_string())?;
         let changes = difference(&configured.running, &now);
         let refused = self.applier.refusal(&changes);
-        Ok(Preview { changes, edited: difference(&configured.filed, &now), refused })
+        let (edited, doubts) = (difference(&configured.filed, &now), doubts(&now));
+        Ok(Preview { changes, edited, refused, doubts })
     }
 
     /// Looks at the size of a namespace's file or device, and makes a regular file `bytes` long before, if so asked.
@@ -408,7 +409,7 @@ impl Manager {
             self.grow(&namespace, path, bytes)?;
         }
         DiskWatch(&self.applier.view).inspect(&subsystem, &namespace)?;
-        Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))
+        Ok(self.state(&subsystem, &namespace))
     }
 
     /// Opens a namespace's disk anew on every core. What was lost is given up with that: Flush may succeed again.
@@ -439,7 +440,7 @@ impl Manager {
             "namespace reopened"
         );
         self.target().namespace_changed(&subsystem, nsid);
-        Ok(NamespaceState::of(subsystem.nqn(), &namespace, false))
+        Ok(self.state(&subsystem, &namespace))
     }
 
     /// Looks at the sizes of all files and devices, and whether those that were missing are there now.
@@ -474,6 +475,12 @@ impl Manager {
 
     fn disk_handles(&self) -> &Arc<DiskHandles> {
         self.applier.disk_handles()
+    }
+
+    fn state(&self, subsystem: &Subsystem, namespace: &Namespace) -> NamespaceState {
+        let served = self.target().served();
+        let served = served.find(subsystem.nqn()).map(|one| &**one);
+        NamespaceState::of(subsystem.nqn(), namespace, served)
     }
 
     fn subsystem(&self, nqn: Option<&str>) -> Result<Arc<ServedSubsystem>, String> {
@@ -584,6 +591,8 @@ pub struct Preview {
     pub edited: Vec<Change>,
     /// Why it would be refused, as far as that can be told beforehand.
     pub refused: Option<String>,
+    /// What in the file will not work as meant.
+    pub doubts: Vec<Doubt>,
 }
 
 /// A subsystem of a configuration that is being changed.

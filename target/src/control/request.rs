@@ -12,7 +12,7 @@ use super::manager::{Preview, fragment};
 use super::masked::{masked, masked_json};
 use super::status::View;
 use super::timed_mutex::TimedMutex;
-use crate::config::{Access, Change, ChangeLine, Config};
+use crate::config::{Access, Change, ChangeLine, Config, Doubt, doubts};
 
 /// Bytes of a request with its newline.
 pub const REQUEST_BYTES_MAX: usize = 256 << 10;
@@ -258,7 +258,14 @@ impl Request {
                 Ok(json!({ "port_id": port_id, "address": address }))
             }
             Self::Reload { dry_run: true } => manager.preview().map(|preview| previewed(&preview)),
-            other => other.configure(manager).map(|changes| changed(&changes)),
+            other => {
+                // What was so before is told again only if the whole file is read.
+                let is_reload = matches!(other, Self::Reload { .. });
+                let before = if is_reload { Vec::new() } else { doubts(&manager.configured().running) };
+                let changes = other.configure(manager)?;
+                let now = doubts(&manager.configured().running).into_iter();
+                Ok(changed(&changes, &now.filter(|one| !before.contains(one)).collect::<Vec<_>>()))
+            }
         }
     }
 
@@ -289,14 +296,26 @@ impl Request {
 }
 
 /// What a change has changed.
-fn changed(changes: &[Change]) -> Value {
-    json!({ "changes": lines(changes) })
+fn changed(changes: &[Change], doubts: &[Doubt]) -> Value {
+    for doubt in doubts {
+        tracing::warn!(name: NEVER_FOLDED, "{doubt}");
+    }
+    with_warnings(json!({ "changes": lines(changes) }), doubts)
+}
+
+/// The answer, with what will not work as meant, if there is anything.
+fn with_warnings(mut answer: Value, doubts: &[Doubt]) -> Value {
+    if !doubts.is_empty() {
+        answer["warnings"] = doubts.iter().map(ToString::to_string).collect();
+    }
+    answer
 }
 
 /// What a reload would change.
 fn previewed(preview: &Preview) -> Value {
     let (changes, edited) = (lines(&preview.changes), lines(&preview.edited));
-    json!({ "changes": changes, "edited": edited, "refused": preview.refused })
+    let answer = json!({ "changes": changes, "edited": edited, "refused": preview.refused });
+    with_warnings(answer, &preview.doubts)
 }
 
 fn lines(changes: &[Change]) -> Vec<ChangeLine> {

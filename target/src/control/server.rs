@@ -19,7 +19,7 @@ use super::request::{REQUEST_BYTES_MAX, answer};
 use super::status::View;
 use super::timed_mutex::TimedMutex;
 use super::{ControlSocket, Manager};
-use crate::config::ControlConfig;
+use crate::config::{ControlConfig, doubts};
 use crate::worker;
 
 /// How long a client may take for a request, and for taking its answer.
@@ -60,9 +60,15 @@ impl Control {
         let manager = Arc::clone(&self.manager);
         let reload = move || {
             tracing::info!(name: NEVER_FOLDED, request = "reload", by, "a change is asked for");
-            let outcome = manager.with_lock("reload", Manager::reload);
+            let outcome = manager.with_lock("reload", |manager| {
+                let changes = manager.reload()?;
+                Ok::<_, String>((changes, doubts(&manager.configured().running)))
+            });
             match outcome.flatten() {
-                Ok(changes) => {
+                Ok((changes, doubts)) => {
+                    for doubt in doubts {
+                        tracing::warn!(name: NEVER_FOLDED, "{doubt}");
+                    }
                     let changes = changes.len();
                     tracing::info!(name: NEVER_FOLDED, changes, by, "the configuration is reloaded");
                 }

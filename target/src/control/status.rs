@@ -52,12 +52,18 @@ pub struct NamespaceState {
     pub nguid: String,
     /// Universally unique identifier.
     pub uuid: String,
+    /// The hosts of the subsystem that see it; none if all do.
+    pub hosts: Option<Vec<String>>,
 }
 
 impl NamespaceState {
-    pub(super) fn of(subsystem: &str, namespace: &Namespace, closing: bool) -> Self {
+    pub(super) fn of(subsystem: &str, namespace: &Namespace, served: Option<&ServedSubsystem>) -> Self {
         let Health { state, reason, unused_bytes } = namespace.health();
-        let state = if closing { "closing" } else { state };
+        let state = if served.is_none() { "closing" } else { state };
+        let hosts = match served.map_or(Access::AnyHost, |one| one.shown_to(namespace.nsid())) {
+            Access::AnyHost => None,
+            Access::Hosts(hosts) => Some(hosts.into_iter().collect()),
+        };
         Self {
             subsystem: subsystem.to_owned(),
             nsid: namespace.nsid(),
@@ -71,6 +77,7 @@ impl NamespaceState {
             source: namespace.source(),
             nguid: Uuid::from_bytes(*namespace.nguid()).simple().to_string(),
             uuid: namespace.uuid().to_string(),
+            hosts,
         }
     }
 }
@@ -350,7 +357,8 @@ impl View {
 
     /// All namespaces, also those that were removed and are not closed yet.
     pub fn list(&self) -> Vec<NamespaceState> {
-        let state = |one: Seen| NamespaceState::of(one.subsystem.nqn(), &one.namespace, one.served.is_none());
+        let state =
+            |one: Seen| NamespaceState::of(one.subsystem.nqn(), &one.namespace, one.served.as_deref());
         self.all().map(state).collect()
     }
 
@@ -459,7 +467,7 @@ impl Seen {
         let done = self.namespace.io();
         let work = Work::from(done.counters);
         ServedNamespaceState {
-            namespace: NamespaceState::of(self.subsystem.nqn(), &self.namespace, self.served.is_none()),
+            namespace: NamespaceState::of(self.subsystem.nqn(), &self.namespace, self.served.as_deref()),
             controllers: self.users(controllers),
             total: work,
             per_second: rates.of_namespace(&self.namespace, work),

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use ringfab_base::counted;
 use ringfab_block::{BlockError, DiskTokens, Finished, Operation, Started, Tag};
 use ringfab_reactor::{Completion, Token, Wait};
 
@@ -67,7 +68,8 @@ impl Core {
         match unsafe_disks {
             0 => Ok(()),
             count => Err(io::Error::other(format!(
-                "{count} disks could not be flushed; what was written may be lost"
+                "{} could not be flushed; what was written may be lost",
+                counted(count, "disk")
             ))),
         }
     }

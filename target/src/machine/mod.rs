@@ -24,7 +24,7 @@ use std::path::Path;
 
 use ringfab_process::confine::{self, State};
 
-use crate::config::{Config, HostConfig, KeySource};
+use crate::config::{Config, Doubt, HostConfig, KeySource, doubts};
 
 pub(crate) use service_user::ServiceUser;
 
@@ -45,6 +45,12 @@ impl fmt::Display for Finding {
     }
 }
 
+impl From<Doubt> for Finding {
+    fn from(Doubt { what, message, advice }: Doubt) -> Self {
+        Self { what, message, advice: advice.into() }
+    }
+}
+
 /// Looks for what would be missing. What the process `serving`, which serves this configuration already, has in use is
 /// not in its own way.
 pub(crate) fn findings(config: &Config, serving: Option<u32>) -> Vec<Finding> {
@@ -58,7 +64,8 @@ pub(crate) fn findings(config: &Config, serving: Option<u32>) -> Vec<Finding> {
     let metrics = config.metrics.iter().flat_map(|metrics| metrics::findings(metrics, serving));
     let keys = clear_text::findings(config).into_iter().chain(keyless::findings(config));
     let keys = keys.chain(shared_keys::findings(config)).chain(exchangeable_keys(config));
-    listeners.chain(overlaps).chain(control).chain(metrics).chain(keys).chain(disks).collect()
+    let doubts = doubts(config).into_iter().map(Finding::from);
+    listeners.chain(overlaps).chain(control).chain(metrics).chain(keys).chain(disks).chain(doubts).collect()
 }
 
 /// What keeps the target from starting on this machine until somebody corrects it: trying again is of no use.

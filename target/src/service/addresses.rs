@@ -2,7 +2,7 @@
 
 use std::io;
 
-use ringfab_base::format_size;
+use ringfab_base::shown_size;
 use ringfab_memory::{address_limit, has_headroom};
 
 use super::ServeError;
@@ -25,7 +25,7 @@ pub(super) fn require(config: &Config) -> Result<(), ServeError> {
     if usize::try_from(needed).is_ok_and(has_headroom) {
         return Ok(());
     }
-    let (needed, limit) = (format_size(needed), format_size(limit));
+    let (needed, limit) = (shown_size(needed), shown_size(limit));
     Err(ServeError::Start(io::Error::other(format!(
         "{needed} of memory cannot be mapped for buffers, memory namespaces and threads: \
          this process may have {limit} of addresses in all (ulimit -v, LimitAS=)"

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use nix::unistd::geteuid;
 use ringfab_process::log;
 
-use super::ServeError;
+use super::{ServeError, confine, doctor};
 use crate::config::Config;
 use crate::machine::{self, ServiceUser};
 
@@ -23,6 +23,9 @@ pub(super) fn check(path: &Path, quiet: bool, output: &mut impl Write) -> Result
     let of_machine = machine::unconfined(&config).into_iter().chain(machine::unseen(&config));
     for finding in found.chain(of_machine.filter(|_| !quiet)) {
         log::say(&format!("warning: {finding}"));
+    }
+    if let Some(restricted) = confine::restricted(&config).filter(|_| !quiet) {
+        log::say(&format!("note: while it runs, {restricted}"));
     }
     log::flush();
     Ok(())
@@ -68,8 +71,13 @@ fn code(status: std::process::ExitStatus) -> ExitCode {
 }
 
 /// Examines everything, and prints it.
-pub(super) fn examine(path: &Path, json: bool, output: &mut impl Write) -> Result<(), ServeError> {
-    let looks = super::doctor::examine(path);
+pub(super) fn examine(
+    path: &Path,
+    socket: Option<&Path>,
+    json: bool,
+    output: &mut impl Write,
+) -> Result<(), ServeError> {
+    let looks = doctor::examine(path, socket);
     let text = if json { looks.to_json() + "\n" } else { looks.to_string() };
     output.write_all(text.as_bytes()).map_err(ServeError::Output)?;
     if looks.is_well() { Ok(()) } else { Err(ServeError::Unwell) }

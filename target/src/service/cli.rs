@@ -47,9 +47,8 @@ enum Command {
     /// Serve a configuration until SIGTERM or SIGINT. A second signal ends at once, without a drain.
     #[command(after_help = examples::SERVE)]
     Serve {
-        /// The configuration file.
-        #[arg(long, value_name = "FILE", default_value = "/etc/ringfab/target.toml")]
-        config: PathBuf,
+        #[command(flatten)]
+        config: ConfigFile,
         /// Write one line `address:port` per listener here, once hosts can connect.
         #[arg(long, value_name = "PATH")]
         ready_file: Option<PathBuf>,
@@ -62,9 +61,8 @@ enum Command {
     /// the machine, and warn of what is missing there: addresses, ports, RDMA devices, disks.
     #[command(after_help = examples::CHECK)]
     Check {
-        /// The configuration file.
-        #[arg(value_name = "FILE")]
-        config: PathBuf,
+        #[command(flatten)]
+        config: ConfigFile,
         /// Print mistakes and warnings only.
         #[arg(long, short)]
         quiet: bool,
@@ -74,9 +72,11 @@ enum Command {
     /// Look at the configuration, the machine and the target that runs, and say what to do.
     #[command(after_help = examples::DOCTOR)]
     Doctor {
-        /// The configuration file.
-        #[arg(value_name = "FILE", default_value = "/etc/ringfab/target.toml")]
-        config: PathBuf,
+        #[command(flatten)]
+        config: ConfigFile,
+        /// The control socket of the target, if it is not the one that the configuration names.
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
         /// Print JSON for programs.
         #[arg(long)]
         json: bool,
@@ -102,6 +102,26 @@ impl AsUser {
             Some(user) => conclude(check::assume(user).and_then(|()| look())),
             None => check::as_service(config, quiet).unwrap_or_else(|| conclude(look())),
         }
+    }
+}
+
+/// Where the configuration is when the command line does not say so.
+const CONFIG_FILE: &str = "/etc/ringfab/target.toml";
+
+/// Which configuration is meant.
+#[derive(Debug, clap::Args)]
+struct ConfigFile {
+    /// The configuration file.
+    #[arg(long, value_name = "FILE", default_value = CONFIG_FILE, conflicts_with = "file")]
+    config: PathBuf,
+    /// The configuration file, as with --config.
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl ConfigFile {
+    fn path(self) -> PathBuf {
+        self.file.unwrap_or(self.config)
     }
 }
 
@@ -224,13 +244,16 @@ pub fn run<R: Running>(
     let mut output = UntilClosed(io::stdout());
     let outcome = match arguments.command {
         Command::Serve { config, ready_file, log_format } => {
-            serve(&ServeOptions { config, ready_file, log_format }, start)
+            serve(&ServeOptions { config: config.path(), ready_file, log_format }, start)
         }
         Command::Check { config, quiet, user } => {
+            let config = config.path();
             return user.look(&config, quiet, || check::check(&config, quiet, &mut output));
         }
-        Command::Doctor { config, json, user } => {
-            return user.look(&config, json, || check::examine(&config, json, &mut output));
+        Command::Doctor { config, socket, json, user } => {
+            let config = config.path();
+            return user
+                .look(&config, json, || check::examine(&config, socket.as_deref(), json, &mut output));
         }
         Command::Ask(question) => ask(question, &mut output).map_err(ServeError::from),
     };
@@ -305,11 +328,20 @@ fn answer(error: &clap::Error) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use ringfab_process::options;
+
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn the_document_has_all_commands_and_an_option_is_written_in_one_way() {
+        let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/command-line.md");
+        options::assert_documented(&Arguments::command(), &document);
+        assert_eq!(options::contradictions(&Arguments::command()), [""; 0]);
     }
 
     /// Calls `look` with every command that can be run, and its name.
@@ -357,5 +389,28 @@ mod tests {
         }
         assert!(count > 150, "{count}");
         assert!(page.contains("spin_us = 100") && page.contains("[[subsystem.namespace]]"), "{page}");
+    }
+
+    #[test]
+    fn every_command_with_a_configuration_names_it_in_the_same_ways() {
+        for command in ["serve", "check", "doctor"] {
+            let config = |more: &[&str]| {
+                let arguments = ["ringfab-target", command].into_iter().chain(more.iter().copied());
+                let parsed = Arguments::try_parse_from(arguments).map_err(|error| error.to_string())?;
+                Ok::<_, String>(match parsed.command {
+                    Command::Serve { config, .. }
+                    | Command::Check { config, .. }
+                    | Command::Doctor { config, .. } => config.path(),
+                    Command::Ask(_) => panic!("{command} asks nobody"),
+                })
+            };
+            assert_eq!(config(&[]), Ok(PathBuf::from(CONFIG_FILE)));
+            assert_eq!(config(&["a.toml"]), Ok(PathBuf::from("a.toml")));
+            assert_eq!(config(&["--config", "a.toml"]), Ok(PathBuf::from("a.toml")));
+            assert!(
+                config(&["--config", "a.toml", "b.toml"])
+                    .is_err_and(|why| why.contains("cannot be used with"))
+            );
+        }
     }
 }

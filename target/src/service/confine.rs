@@ -96,7 +96,25 @@ pub(super) fn confine(options: &ServeOptions, config: &Config) {
         abstract_sockets: wanted.processes && !is_told_over_an_abstract_socket(),
         system_calls: wanted.system_calls,
     });
-    Confinement { layers, disks, read, ports: ports.into_iter().collect() }.holds();
+    let later_ports = wanted.ports.clone();
+    Confinement { layers, disks, read, ports: ports.into_iter().collect(), later_ports }.holds();
+}
+
+/// What could not be added to a target with this configuration without a restart, for people.
+pub(super) fn restricted(config: &Config) -> Option<String> {
+    let wanted = &config.confinement;
+    let ports: Vec<String> = ports(config).iter().map(u16::to_string).collect();
+    let ports = format!("listeners at other ports than {} (confinement.ports)", ports.join(", "));
+    let disks = match &wanted.paths {
+        None => "disks in other folders than those of the configured disks (confinement.paths)".to_owned(),
+        Some(paths) => {
+            let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            format!("disks elsewhere than in {} (confinement.paths)", paths.join(", "))
+        }
+    };
+    let parts: Vec<String> =
+        [wanted.network.then_some(ports), wanted.files.then_some(disks)].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("these need a restart: {}", parts.join("; ")))
 }
 
 /// The cores run: nobody needs another ring.

@@ -19,14 +19,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, counted};
 use ringfab_fabric::tcp::prepare_kernel_tls;
 use ringfab_process::limits;
 use ringfab_process::log::{self, NEVER_FOLDED};
 use ringfab_process::signals::SignalEvent;
 use ringfab_reactor::Monitor;
 
-use crate::config::{Config, ConfigErrors, ListenerTls};
+use crate::config::{Config, ConfigErrors, ListenerTls, doubts};
 use crate::confinement;
 use crate::control::client::AskError;
 use crate::control::{self, ControlError, Manager};
@@ -213,6 +213,9 @@ pub fn serve<R: Running>(
     for finding in machine::exchangeable_keys(&config) {
         tracing::warn!("{finding}");
     }
+    for doubt in doubts(&config) {
+        tracing::warn!("{doubt}");
+    }
     limits::raise_descriptors();
     let signals = Signals::catch().map_err(ServeError::Signals)?;
     let identity = Identity::load_or_create(&config.target.state_dir)?;
@@ -324,5 +327,6 @@ fn status(target: &Target) -> String {
     let namespaces = target.namespaces();
     let ready = namespaces.iter().filter(|namespace| namespace.is_ready()).count();
     let controllers = target.controllers().iter().filter(|one| !one.state().awaits_proof).count();
-    format!("{ready} of {} namespaces ready, {controllers} controllers", namespaces.len())
+    let namespaces = counted(namespaces.len(), "namespace");
+    format!("{ready} of {namespaces} ready, {}", counted(controllers, "controller"))
 }

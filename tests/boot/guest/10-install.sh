@@ -76,14 +76,14 @@ pid=$(state MainPID)
 cp $config /config
 printf '\n[[subsystem.namespace]]\nmemory = "16MiB"\n' >>$config
 systemctl reload $unit
-has "$(ringfab-target namespace list)" 16777216
+has "$(ringfab-target namespace list)" "16 MiB"
 echo 'colour = 1' >>$config
 not systemctl reload $unit
 has "$(journal)" 'colour: is not a known key'
-has "$(ringfab-target namespace list)" 16777216
+has "$(ringfab-target namespace list)" "16 MiB"
 cp /config $config
 systemctl reload $unit
-lacks "$(ringfab-target namespace list)" 16777216
+lacks "$(ringfab-target namespace list)" "16 MiB"
 is pid "$(state MainPID)" "$pid"
 # A signal that nobody meant for it changes nothing.
 systemctl kill -s HUP $unit

@@ -183,6 +183,27 @@ fn crates_without_need_of_it_forbid_unsafe() {
 }
 
 #[test]
+fn numbers_of_things_agree_with_their_words() {
+    let nouns =
+        ["listeners", "subsystems", "namespaces", "controllers", "changes", "shares", "disks", "times"];
+    for (path, text) in files(".rs") {
+        let is_ours =
+            ["target/src/", "initiator/", "common/process/"].iter().any(|part| path.starts_with(part));
+        if !is_ours || path.ends_with("tests.rs") || path.contains("/examples/") {
+            continue;
+        }
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        // Limits are never one, and `changes` is a verb, too.
+        let allowed =
+            |line: &&str| ["_MAX}", "{0}", "changes nothing"].iter().any(|part| line.contains(part));
+        for (number, line) in code.lines().enumerate().filter(|(_, line)| !allowed(line)) {
+            let one = nouns.iter().find(|noun| line.contains(&format!("}} {noun}")));
+            assert!(one.is_none(), "{path}:{} has \"1 {}\": write counted()", number + 1, one.unwrap_or(&""));
+        }
+    }
+}
+
+#[test]
 fn lines_are_short_enough_to_read() {
     let endings = [".rs", ".md", ".sh", ".toml", ".py", ".c", "Makefile"];
     for (path, text) in endings.into_iter().flat_map(files) {

@@ -41,7 +41,7 @@ fn no_flush_succeeds_after_a_loss_until_the_disk_is_opened_anew() {
     assert!(reason.contains("Input/output error") && reason.contains("namespace reopen 1"), "{reason}");
     assert!(target.namespace()["media_errors"].as_u64() >= Some(1));
     let (done, said) = target.run(&["namespace", "list"]);
-    assert!(done && said.contains("state=\"needs reopen\"") | said.contains("state=needs reopen"), "{said}");
+    assert!(done && said.contains("  needs reopen  ") && said.contains("is needs reopen: "), "{said}");
 
     let (done, said) = target.run(&["namespace", "reopen", "1"]);
     assert!(done && said.contains("state=ready"), "{said}");

@@ -170,7 +170,10 @@ struct Lost {
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = self.why.map_or("they came faster than they could be written", Errno::desc);
-        write!(f, "{} lines of the log were lost: {why}", self.lines)
+        match self.lines {
+            1 => write!(f, "1 line of the log was lost: {why}"),
+            lines => write!(f, "{lines} lines of the log were lost: {why}"),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
+use ringfab_base::counted;
 use ringfab_initiator::{ControllerInfo, Namespace, Url};
 use serde_json::{Value, json};
 
@@ -78,7 +79,15 @@ fn lines(info: &ControllerInfo, namespaces: &[Namespace]) -> String {
     let (major, minor, _) = info.version;
     let mut text = output::pairs(&[
         ("subsystem", info.subsystem.clone()),
-        ("controller", format!("{}, {} I/O queues of {} entries", info.cntlid, info.queues, info.queue_size)),
+        (
+            "controller",
+            format!(
+                "{}, {} of {}",
+                info.cntlid,
+                counted(info.queues, "I/O queue"),
+                counted(info.queue_size, "entry")
+            ),
+        ),
         ("model", format!("{} (serial {}, firmware {})", info.model, info.serial, info.firmware)),
         ("version", format!("NVMe {major}.{minor}")),
     ]);

@@ -1,6 +1,7 @@
 //! The results, as text and as JSON.
 
 use hdrhistogram::Histogram;
+use ringfab_base::counted;
 use ringfab_fabric::CopiedBytes;
 use ringfab_initiator::ControllerInfo;
 use serde_json::{Value, json};
@@ -118,7 +119,8 @@ fn cost_rows(workload: &Workload, measured: &Measurement) -> Vec<(&'static str, 
     let copied = format!("{per_byte:.3} bytes per byte moved here ({received} received, {sent} sent)");
     let mut rows = vec![("processor", processor), ("copied", copied)];
     if measured.losses > 0 {
-        rows.push(("losses", format!("{} times the connection was lost and made again", measured.losses)));
+        let times = counted(measured.losses, "time");
+        rows.push(("losses", format!("{times} the connection was lost and made again")));
     }
     if workload.verify {
         let (read_back, mismatches, seed) = (measured.verified, measured.mismatches, workload.seed);

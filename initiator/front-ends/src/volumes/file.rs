@@ -385,7 +385,7 @@ mod tests {
         );
         for list in ["\"noatime, ro\"", "[\" noatime\", \"ro \"]", "[\"noatime ,ro\"]"] {
             let (volumes, _) = parse(&format!("{FIRST}options = {list}\n"), "volumes.toml").expect("volumes");
-            assert_eq!(volumes[0].options(), ["--volume=data", "--options=noatime,ro"], "{list}");
+            assert_eq!(volumes[0].options(&[]), ["--volume=data", "--options=noatime,ro"], "{list}");
         }
         let (volumes, mistakes) = parse("", "volumes.toml").expect("nothing");
         assert!(volumes.is_empty() && mistakes.is_empty());

@@ -1,20 +1,15 @@
-//! What changes the configuration of a target that runs: `subsystem`, `host`, `listener`, `log`, `reload`, `config`.
+//! What changes the configuration of a target that runs: `subsystem`, `host`, `listener`, `log`, `reload`.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, chown};
-use std::path::{Path, PathBuf};
 
 use clap::{ArgGroup, Args, Subcommand};
-use ringfab_base::VisiblePath as _;
+use ringfab_base::counted;
 use serde_json::{Map, Value};
 
 use super::limits::LimitArguments;
 use super::{Place, examples, list, text};
-use crate::config::{Config, places};
-use crate::control::client::{AskError, ask};
+use crate::control::client::AskError;
 use crate::control::request::Request;
 
 /// What to do with subsystems.
@@ -142,15 +137,6 @@ pub struct ReloadArguments {
     dry_run: bool,
 }
 
-/// What to do with the configuration that runs.
-#[derive(Debug, Args)]
-pub struct ConfigArguments {
-    /// Write it to the file that the target reads at its start. The old file stays beside it, with `.old` at the end of
-    /// its name; comments are not kept.
-    #[arg(long)]
-    save: bool,
-}
-
 /// The keys that are given.
 fn named<const N: usize>(texts: [(&str, Option<String>); N]) -> impl Iterator<Item = (String, Value)> {
     texts.into_iter().filter_map(|(key, text)| Some((key.to_owned(), Value::from(text?))))
@@ -201,7 +187,7 @@ pub fn host(place: &Place, command: HostCommand, output: &mut impl Write) -> Res
         HostCommand::Kick(HostArguments { host, subsystem }) => {
             let request = Request::HostKick { subsystem, host };
             return place.show(&request, output, |answer| {
-                format!("{} controllers ended\n", text(answer, "controllers"))
+                counted(text(answer, "controllers"), "controller") + " ended\n"
             });
         }
     };
@@ -253,134 +239,6 @@ pub fn reload(place: &Place, arguments: &ReloadArguments, output: &mut impl Writ
     refused.map_or(Ok(()), |why| Err(AskError::Refused(format!("a reload would be refused: {why}"))))
 }
 
-/// Prints the configuration that runs, or writes it to its file.
-///
-/// # Errors
-/// When the target cannot be asked, or the file cannot be written.
-pub fn config(place: &Place, arguments: &ConfigArguments, output: &mut impl Write) -> Result<(), AskError> {
-    if !arguments.save {
-        return place.show(&Request::Config, output, |answer| toml_of(answer).to_owned());
-    }
-    let answer = ask(&place.socket, &Request::Config)?;
-    let Some(file) = answer["file"].as_str() else {
-        return Err(AskError::Refused("the target was started without a configuration file".to_owned()));
-    };
-    // Nobody's work is written over, and no comment is lost for nothing.
-    let exists = Path::new(file).exists();
-    if exists {
-        refuse_edited(place, file)?;
-    }
-    if exists && list(&answer, "unsaved").is_empty() {
-        let text = format!("{file} has all of it already, and stays as it is\n");
-        return place.show(&Request::Config, output, |_| text);
-    }
-    let toml = toml_of(&answer).to_owned();
-    // What cannot be read again must not be there at the next start.
-    let config = Config::look_at_text(&toml, "the configuration that runs")
-        .map_err(|error| AskError::Refused(error.to_string()))?;
-    refuse_named(Path::new(file), &config)?;
-    let written = replace(Path::new(file), &toml);
-    let old = written.map_err(|error| AskError::Refused(format!("cannot write {file}: {error}")))?;
-    // Somebody may have changed something meanwhile. That must not be taken back.
-    let different = ask(&place.socket, &Request::Reload { dry_run: true })?;
-    if !list(&different, "changes").is_empty() {
-        let lines = change_lines(&different);
-        return Err(AskError::Refused(format!(
-            "{file} is written, and something was changed meanwhile:\n{lines}"
-        )));
-    }
-    // The target knows now that what runs is in its file.
-    ask(&place.socket, &Request::Reload { dry_run: false })?;
-    let old = old.map(|old| format!("; the old one is {}", old.visible())).unwrap_or_default();
-    place.show(&Request::Config, output, |_| format!("{file} is written{old}\n"))
-}
-
-/// Refuses to write over a file that somebody has changed and not reloaded, or broken.
-fn refuse_edited(place: &Place, file: &str) -> Result<(), AskError> {
-    let preview = ask(&place.socket, &Request::Reload { dry_run: true }).map_err(|error| match error {
-        AskError::Refused(why) => AskError::Refused(format!(
-            "{file} was changed and not reloaded: correct it, or move it away:\n{why}"
-        )),
-        error => error,
-    })?;
-    let edited = list(&preview, "edited");
-    if edited.is_empty() {
-        return Ok(());
-    }
-    let lines: Vec<String> = edited.iter().map(|change| format!("\n{}", change_line(change))).collect();
-    let lines = lines.concat();
-    Err(AskError::Refused(format!("{file} was changed and not reloaded: reload it, or move it away:{lines}")))
-}
-
-/// Refuses to write where something is that the configuration names: a disk may be beside its file.
-fn refuse_named(file: &Path, config: &Config) -> Result<(), AskError> {
-    let places = [("its new file", NEW), ("the copy of its old file", OLD)];
-    let conflict = places.into_iter().find_map(|(what, suffix)| {
-        places::conflict_at(places::Place::new(what, &beside(&real_path(file), suffix)), config, None)
-    });
-    conflict.map_or(Ok(()), |conflict| Err(AskError::Refused(conflict.sentence())))
-}
-
-/// What a link leads to is exchanged, and the link stays.
-fn real_path(file: &Path) -> PathBuf {
-    fs::canonicalize(file).unwrap_or_else(|_| file.to_owned())
-}
-
-fn beside(file: &Path, suffix: &str) -> PathBuf {
-    let mut name = file.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
-}
-
-/// What the names of the file end in that is not whole yet, and of the one that was there.
-const NEW: &str = ".new";
-const OLD: &str = ".old";
-
-/// The configuration that runs, as a file.
-fn toml_of(answer: &Value) -> &str {
-    answer["toml"].as_str().unwrap_or_default()
-}
-
-/// Exchanges a file, which is whole at any moment, and keeps the old one, if there is one, beside it. Returns where.
-fn replace(file: &Path, content: &str) -> io::Result<Option<PathBuf>> {
-    let file = &real_path(file);
-    let (new, old) = (beside(file, NEW), beside(file, OLD));
-    let before = match fs::metadata(file) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        before => Some(before?),
-    };
-    if before.as_ref().is_some_and(|before| !before.is_file()) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
-    }
-    // One that was left behind when somebody else was interrupted is of no use.
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mode = before.as_ref().map_or(0o644, |before| before.permissions().mode() & 0o777);
-    let mut options = OpenOptions::new();
-    let mut writer = options.write(true).create_new(true).mode(mode).open(&new)?;
-    if let Some(before) = &before {
-        // Who may not give it away is its owner already, or leaves it to the group that he has.
-        let _same = chown(&new, Some(before.uid()), Some(before.gid()));
-    }
-    if let Err(error) = writer.write_all(content.as_bytes()).and_then(|()| writer.sync_all()) {
-        let _half = fs::remove_file(&new);
-        return Err(error);
-    }
-    if before.is_some() {
-        match fs::remove_file(&old) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        fs::hard_link(file, &old)?;
-    }
-    fs::rename(&new, file)?;
-    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()?;
-    Ok(before.map(|_| old))
-}
-
 /// What is different, a line each.
 pub(super) fn change_lines(answer: &Value) -> String {
     let changes = list(answer, "changes");
@@ -401,34 +259,4 @@ pub(super) fn change_line(change: &Value) -> String {
     let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
     let restart = if change["needs_restart"] == true { " (needs a restart)" } else { "" };
     format!("{sign} {what}{detail}{restart}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_is_exchanged_with_its_permissions_and_the_old_one_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("target.toml");
-        fs::write(&file, "old").unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-        for (content, before) in [("new", "old"), ("newer", "new")] {
-            replace(&file, content).unwrap();
-            assert_eq!(fs::read_to_string(&file).unwrap(), content);
-            assert_eq!(fs::read_to_string(folder.path().join("target.toml.old")).unwrap(), before);
-            assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
-        }
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left behind");
-        // A link stays one, and what is gone is written again.
-        let link = folder.path().join("link.toml");
-        std::os::unix::fs::symlink(&file, &link).unwrap();
-        let old = replace(&link, "newest").unwrap().unwrap();
-        assert!(link.is_symlink() && fs::read_to_string(&file).unwrap() == "newest");
-        assert_eq!(fs::read_to_string(old).unwrap(), "newer");
-        fs::remove_file(&file).unwrap();
-        assert_eq!(replace(&file, "again").unwrap(), None);
-        assert_eq!(fs::read_to_string(&file).unwrap(), "again");
-        assert_eq!(fs::read_to_string(folder.path().join("target.toml.old")).unwrap(), "newer");
-    }
 }

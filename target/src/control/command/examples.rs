@@ -18,12 +18,11 @@ macro_rules! note {
 pub const SERVE: &str =
     examples!("ringfab-target serve", "ringfab-target serve --config target.toml --log-format json");
 /// Of `check`.
-pub const CHECK: &str = examples!(
-    "ringfab-target check /etc/ringfab/target.toml",
-    "ringfab-target check --quiet target.toml && systemctl reload ringfab-target"
-);
+pub const CHECK: &str =
+    examples!("ringfab-target check", "ringfab-target check --quiet --config target.toml");
 /// Of `doctor`.
-pub const DOCTOR: &str = examples!("ringfab-target doctor", "ringfab-target doctor --json target.toml");
+pub const DOCTOR: &str =
+    examples!("ringfab-target doctor", "ringfab-target doctor --json --config target.toml");
 /// Of `namespace`.
 pub const NAMESPACE: &str = examples!(
     "ringfab-target namespace list",

@@ -1,6 +1,7 @@
 //! Limits on the command line.
 
 use clap::Args;
+use ringfab_base::counted;
 use serde_json::{Map, Value};
 
 use super::{amount, text};
@@ -56,7 +57,7 @@ pub(super) fn namespace_lines(namespace: &Value) -> String {
 /// What there is to say of a host with shares or limits.
 pub(super) fn host_line(host: &Value) -> String {
     let limits = words(&host["limits"]).map_or_else(String::new, |limits| format!(", at most {limits}"));
-    format!("  {} has {} shares{limits}\n", text(host, "nqn"), text(host, "shares"))
+    format!("  {} has {}{limits}\n", text(host, "nqn"), counted(text(host, "shares"), "share"))
 }
 
 /// Limits in words; none where nothing is limited.

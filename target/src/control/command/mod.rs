@@ -5,6 +5,7 @@ mod configure;
 pub mod examples;
 mod limits;
 mod namespace;
+mod save;
 mod status;
 mod table;
 mod tables;
@@ -15,14 +16,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 use ringfab_base::visible;
+use ringfab_process::log;
 use ringfab_process::terminal::{self, Stream};
 use serde_json::Value;
 
 pub use configure::{
-    ConfigArguments, HostCommand, ListenerCommand, LogArguments, ReloadArguments, SubsystemCommand, config,
-    host, listener, log, reload, subsystem,
+    HostCommand, ListenerCommand, LogArguments, ReloadArguments, SubsystemCommand, host, listener, log,
+    reload, subsystem,
 };
 pub use namespace::{NamespaceCommand, namespace};
+pub use save::{ConfigArguments, config};
 pub use status::status;
 pub use top::{TopArguments, top};
 
@@ -55,12 +58,23 @@ impl Place {
         text: impl FnOnce(&Value) -> String,
     ) -> Result<(), AskError> {
         let answer = ask(&self.socket, request)?;
+        if !self.json {
+            tell_warnings(&answer);
+        }
         let text = match self.json {
             true => format!("{answer}\n"),
             false => terminal::visible_text(Stream::Out, &text(&answer)),
         };
         output.write_all(text.as_bytes()).map_err(AskError::Output)
     }
+}
+
+/// What will not work as meant, for people.
+fn tell_warnings(answer: &Value) {
+    for warning in list(answer, "warnings").iter().filter_map(Value::as_str) {
+        log::say(&format!("warning: {}", visible(warning)));
+    }
+    log::flush();
 }
 
 /// A path as the target, whose working directory is another one, needs it.

@@ -9,7 +9,8 @@ use serde_json::{Map, Value};
 
 use super::configure::change_lines;
 use super::limits::LimitArguments;
-use super::{Place, absolute, examples, text};
+use super::status::{reason_line, shown_line, table_text, width};
+use super::{Place, absolute, examples, tables, text};
 use crate::control::client::AskError;
 use crate::control::request::Request;
 
@@ -180,7 +181,19 @@ pub fn namespace(place: &Place, command: NamespaceCommand, output: &mut impl Wri
         Request::NamespaceLimit { .. } | Request::NamespaceHosts { .. } => {
             place.show(&request, output, change_lines)
         }
+        Request::NamespaceList => place.show(&request, output, namespace_table),
         _ => place.show(&request, output, namespace_lines),
+    }
+}
+
+/// The namespaces as a table. What is said of single ones follows it.
+fn namespace_table(answer: &Value) -> String {
+    let table = tables::listed_namespaces(answer);
+    let notes = answer.as_array().into_iter().flatten().map(|one| reason_line(one) + &shown_line(one));
+    if table.rows.is_empty() {
+        String::new()
+    } else {
+        table_text(&table, width()) + &notes.collect::<String>()
     }
 }
 
@@ -215,6 +228,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_list_is_a_table() {
+        let one = json!({
+            "subsystem": "nqn.x", "nsid": 3, "state": "not ready", "bytes": 1 << 20, "block_bytes": 512,
+            "read_only": true, "source": "/srv/a", "nguid": "aa", "uuid": "bb", "hosts": ["nqn.h", "nqn.i"],
+            "reason": "it is missing",
+        });
+        let other = json!({
+            "subsystem": "nqn.x", "nsid": 4, "state": "ready", "bytes": 4096, "block_bytes": 4096,
+            "read_only": false, "source": "null", "nguid": "cc", "uuid": "dd", "hosts": null,
+        });
+        let lines = [
+            "SUBSYSTEM  NSID  STATE       SIZE  BLOCK  DISK                HOSTS  NGUID  UUID",
+            "nqn.x         3  not ready  1 MiB    512  /srv/a (read-only)  2      aa     bb",
+            "nqn.x         4  ready      4 KiB   4096  null                all    cc     dd",
+            "  namespace 3 of nqn.x is not ready: it is missing",
+            "  namespace 3 of nqn.x is for these hosts only: nqn.h, nqn.i",
+        ];
+        assert_eq!(namespace_table(&json!([one, other])).lines().collect::<Vec<_>>(), lines);
+    }
+
+    #[test]
     fn a_namespace_is_a_line() {
         let one = json!({
             "subsystem": "nqn.x", "nsid": 3, "state": "ready", "bytes": 4096, "block_bytes": 512,
@@ -223,7 +257,7 @@ mod tests {
         let line = "nqn.x 3 state=ready bytes=4096 block_bytes=512 source=null nguid=aa uuid=bb read_only\n";
         assert_eq!(namespace_lines(&one), line);
         assert_eq!(namespace_lines(&json!([one, one])), line.repeat(2));
-        assert_eq!(namespace_lines(&json!([])), "");
+        assert_eq!((namespace_lines(&json!([])), namespace_table(&json!([]))), Default::default());
         let mut ill = one.clone();
         ill["unused_bytes"] = json!(511);
         ill["media_errors"] = json!(2);

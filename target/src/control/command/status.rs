@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use ringfab_base::visible;
+use ringfab_base::counted;
 use ringfab_process::terminal::{self, Paint, Stream};
 use serde_json::Value;
 
 use super::configure::change_line;
 use super::table::Table;
-use super::{Place, amount, limits, list, tables, text};
+use super::{Place, amount, limits, list, tables, text, visible};
 use crate::control::client::AskError;
 use crate::control::request::Request;
 
@@ -22,7 +22,7 @@ pub fn status(place: &Place, output: &mut impl Write) -> Result<(), AskError> {
 }
 
 /// How wide the terminal is; what is not a terminal takes everything.
-fn width() -> usize {
+pub(super) fn width() -> usize {
     terminal::width(Stream::Out).unwrap_or(usize::MAX)
 }
 
@@ -41,13 +41,13 @@ fn page(answer: &Value, width: usize, now: SystemTime) -> String {
     let shares: String = list(answer, "hosts").iter().map(limits::host_line).collect();
     let errors: String = list(answer, "controllers").iter().map(last_error_line).collect();
     part(tables::hosts(answer), errors + &shares);
-    let notes = |one: &Value| reason_line(one) + &limits::namespace_lines(one);
+    let notes = |one: &Value| reason_line(one) + &shown_line(one) + &limits::namespace_lines(one);
     part(tables::namespaces(answer), list(answer, "namespaces").iter().map(notes).collect());
     part(tables::cores(answer), list(answer, "cores").iter().enumerate().map(core_notes).collect());
     page
 }
 
-fn table_text(table: &Table, width: usize) -> String {
+pub(super) fn table_text(table: &Table, width: usize) -> String {
     let lines = table.lines(width).into_iter().enumerate();
     let painted = lines.map(|(index, line)| match index {
         0 => terminal::painted(Stream::Out, Paint::Head, &line),
@@ -104,11 +104,20 @@ fn last_error_line(controller: &Value) -> String {
     format!("  last error of {host}, {age} ago: {status} (queue {queue}, namespace {nsid}, block {lba})\n")
 }
 
-fn reason_line(namespace: &Value) -> String {
+pub(super) fn reason_line(namespace: &Value) -> String {
     let Some(reason) = namespace["reason"].as_str() else { return String::new() };
     let [state, nsid, subsystem] = ["state", "nsid", "subsystem"].map(|key| text(namespace, key));
     let line = format!("  namespace {nsid} of {subsystem} is {state}: {reason}");
     terminal::painted(Stream::Out, Paint::Care, &line) + "\n"
+}
+
+/// For which hosts a namespace is, if not for all of its subsystem.
+pub(super) fn shown_line(namespace: &Value) -> String {
+    let Some(hosts) = namespace["hosts"].as_array() else { return String::new() };
+    let hosts: Vec<String> =
+        hosts.iter().filter_map(Value::as_str).map(|host| visible(host).to_string()).collect();
+    let [nsid, subsystem] = ["nsid", "subsystem"].map(|key| text(namespace, key));
+    format!("  namespace {nsid} of {subsystem} is for these hosts only: {}\n", hosts.join(", "))
 }
 
 /// What there is to say of a core that few have.
@@ -135,8 +144,8 @@ fn silent_disk_line(disk: &Value) -> String {
         ["subsystem", "nsid", "source", "command", "commands", "seconds"].map(|key| text(disk, key));
     let hung = if disk["hung"] == true { "; further commands for it wait" } else { "" };
     format!(
-        "  {source} (namespace {nsid} of {subsystem}) has answered nothing for {seconds} s: {commands} commands, \
-         {command} for one{hung}\n"
+        "  {source} (namespace {nsid} of {subsystem}) has answered nothing for {seconds} s: {}, {command} for one{hung}\n",
+        counted(commands, "command")
     )
 }
 
@@ -188,7 +197,7 @@ mod tests {
             "controllers": [controller()],
             "namespaces": [{
                 "subsystem": "nqn.x", "nsid": 2, "state": "not ready", "reason": "it is missing", "bytes": 1_048_576,
-                "source": "/srv/a", "read_only": true, "media_errors": 0, "controllers": 1,
+                "source": "/srv/a", "read_only": true, "media_errors": 0, "controllers": 1, "hosts": ["nqn.h"],
             }],
             "hanging": [{ "what": "opening", "path": "/mnt/x", "seconds": 9 }],
         })
@@ -247,7 +256,8 @@ mod tests {
         let lines: Vec<&str> = page.lines().collect();
         assert_eq!(lines[..expected.len()], expected, "{page}");
         for line in [
-            "nqn.x         2  not ready  1 MiB  /srv/a (read-only)      1        -",
+            "nqn.x         2  not ready  1 MiB  /srv/a (read-only)  1          1        -",
+            "  namespace 2 of nqn.x is for these hosts only: nqn.h",
             "  namespace 2 of nqn.x is not ready: it is missing",
             "  nqn.h has 200 shares",
             "  commands of core 0 by state: 2 at_disk, 1 parked",

@@ -94,22 +94,64 @@ fn security(controller: &Value) -> String {
     if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
 }
 
+/// Which hosts of the subsystem see a namespace: how many, or all of them.
+fn shown(namespace: &Value) -> Cell {
+    Cell::text(
+        namespace["hosts"].as_array().map_or_else(|| "all".to_owned(), |hosts| hosts.len().to_string()),
+    )
+}
+
+/// A namespace's file or device.
+fn disk(namespace: &Value) -> Cell {
+    let disk = text(namespace, "source");
+    Cell::text(if namespace["read_only"] == true { format!("{disk} (read-only)") } else { disk })
+}
+
+/// Namespaces with what a configuration says of them.
+pub(super) fn listed_namespaces(namespaces: &Value) -> Table {
+    use Column::{Name, Number, Text};
+    let mut table = Table::new(&[
+        Name("SUBSYSTEM"),
+        Number("NSID"),
+        Text("STATE"),
+        Number("SIZE"),
+        Number("BLOCK"),
+        Name("DISK"),
+        Text("HOSTS"),
+        Text("NGUID"),
+        Text("UUID"),
+    ]);
+    for one in namespaces.as_array().into_iter().flatten() {
+        table.rows.push(vec![
+            Cell::text(text(one, "subsystem")),
+            number(&one["nsid"]),
+            Cell::text(text(one, "state")),
+            size(&one["bytes"]),
+            number(&one["block_bytes"]),
+            disk(one),
+            shown(one),
+            Cell::text(text(one, "nguid")),
+            Cell::text(text(one, "uuid")),
+        ]);
+    }
+    table
+}
+
 /// What is served: a row for each namespace.
 pub(super) fn namespaces(status: &Value) -> Table {
     use Column::{Extra, Name, Number, Text};
-    let names =
-        [Name("SUBSYSTEM"), Number("NSID"), Text("STATE"), Number("SIZE"), Name("DISK"), Extra("USERS")];
+    let names = [Name("SUBSYSTEM"), Number("NSID"), Text("STATE"), Number("SIZE"), Name("DISK")];
+    let users = [Text("HOSTS"), Extra("USERS")];
     let ends = [Extra("P50"), Extra("P99"), Number("ERRORS"), Extra("MEDIA ERRORS")];
-    let mut table = Table::new(&[&names[..], &WORK_COLUMNS, &ends].concat());
+    let mut table = Table::new(&[&names[..], &users, &WORK_COLUMNS, &ends].concat());
     for one in list(status, "namespaces") {
-        let disk = text(one, "source");
-        let disk = if one["read_only"] == true { format!("{disk} (read-only)") } else { disk };
         let mut row = vec![
             Cell::text(text(one, "subsystem")),
             Cell::number(one["nsid"].as_u64().unwrap_or(0), |nsid| nsid.to_string()),
             Cell::text(text(one, "state")),
             size(&one["bytes"]),
-            Cell::text(disk),
+            disk(one),
+            shown(one),
             number(&one["controllers"]),
         ];
         row.extend(work(one));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const EVENTS: [Event; 22] = [
+const EVENTS: [Event; 23] = [
     Event::Arrived,
     Event::LimitPassed,
     Event::TurnCame,

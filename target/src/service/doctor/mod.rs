@@ -3,11 +3,10 @@
 mod running;
 mod system;
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, counted};
 use ringfab_process::terminal::{self, Paint, Stream};
 use serde::Serialize;
 
@@ -101,7 +100,7 @@ impl std::fmt::Display for Steps {
 }
 
 /// Steps at everything.
-pub(super) fn examine(file: &Path) -> Steps {
+pub(super) fn examine(file: &Path, socket: Option<&Path>) -> Steps {
     let mut steps = Steps::default();
     let begun = Instant::now();
     let loaded = Config::look_at(file);
@@ -110,7 +109,11 @@ pub(super) fn examine(file: &Path) -> Steps {
     steps.look("kernel", system::kernel);
     steps.add("io_uring", system::io_uring);
     steps.look("RDMA devices", system::rdma_devices);
-    let Ok(config) = loaded else { return steps };
+    let Ok(mut config) = loaded else { return steps };
+    if let Some(socket) = socket {
+        let control = config.control.get_or_insert_default();
+        (control.enabled, control.socket) = (true, socket.to_owned());
+    }
     steps.add("state", || system::state_folder(&config.target.state_dir));
     let serving = machine::server_of(&config);
     let process = serving.map_or(Process::Own, Process::Target);
@@ -134,10 +137,12 @@ fn read(file: &Path, loaded: &Result<Config, ConfigErrors>) -> Result<String, Tr
     let config =
         loaded.as_ref().map_err(|error| Trouble::new(error.to_string(), "correct the configuration"))?;
     let namespaces: usize = config.subsystems.iter().map(|one| one.namespaces.len()).sum();
-    let (listeners, subsystems) = (config.listeners.len(), config.subsystems.len());
-    let mut text = format!("{}: ", file.visible());
-    write!(text, "{listeners} listeners, {subsystems} subsystems, {namespaces} namespaces")
-        .expect("a string takes everything");
+    let parts = [
+        counted(config.listeners.len(), "listener"),
+        counted(config.subsystems.len(), "subsystem"),
+        counted(namespaces, "namespace"),
+    ];
+    let text = format!("{}: {}", file.visible(), parts.join(", "));
     let unseen: Vec<_> = machine::unseen(config).iter().map(|one| format!("; {}", one.message)).collect();
     Ok(text + &unseen.concat())
 }
@@ -167,7 +172,7 @@ mod tests {
     fn what_is_wrong_is_told_with_what_to_do() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = config(folder.path(), "[[subsystem.namespace]]\npath = \"/nonexistent/disk\"\n");
-        let steps = examine(&file);
+        let steps = examine(&file, None);
         assert!(trouble_of(&steps, "machine")[0].contains("/nonexistent/disk does not exist"), "{steps}");
         assert!(trouble_of(&steps, "target")[0].contains("no target runs"), "{steps}");
         for step in ["configuration", "permissions", "kernel", "io_uring", "state"] {
@@ -189,7 +194,7 @@ mod tests {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).expect("changed");
         std::fs::remove_dir(folder.path().join("state")).expect("removed");
         std::fs::write(folder.path().join("state"), "a file").expect("a file");
-        let steps = examine(&file);
+        let steps = examine(&file, None);
         assert!(trouble_of(&steps, "permissions")[0].contains("everybody may write"), "{steps}");
         assert!(trouble_of(&steps, "state")[0].contains("state"), "{steps}");
         let open = steps.0.iter().find(|step| step.step == "permissions").expect("a step");
@@ -198,7 +203,7 @@ mod tests {
             "it serves all the same: {steps}"
         );
         std::fs::write(&file, "colour = 1\n").expect("a file");
-        let steps = examine(&file);
+        let steps = examine(&file, None);
         assert!(trouble_of(&steps, "configuration")[0].contains("colour: is not a known key"), "{steps}");
     }
 }

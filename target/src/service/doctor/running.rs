@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, counted};
 use serde_json::Value;
 
 use super::{Steps, Trouble};
@@ -67,7 +67,7 @@ fn described(status: &Value) -> Result<String, Trouble> {
     }
     let connected = |one: &&Value| one["state"] != "authenticating";
     let controllers = status["controllers"].as_array().map_or(0, |all| all.iter().filter(connected).count());
-    Ok(format!("version {version} runs, with {controllers} controllers"))
+    Ok(format!("version {version} runs, with {}", counted(controllers, "controller")))
 }
 
 fn namespaces(status: &Value) -> Result<String, Trouble> {
@@ -106,7 +106,7 @@ fn unsaved(status: &Value) -> Result<String, Trouble> {
     match status["configuration"]["unsaved"].as_array().map_or(0, Vec::len) {
         0 => Ok("the file has all that runs".to_owned()),
         count => {
-            let what = format!("{count} changes made by command are not in the file");
+            let what = format!("not in the file: {} made by command", counted(count, "change"));
             Err(Trouble::new(what, "ringfab-target config --save, or reload to give them up"))
         }
     }
@@ -131,7 +131,7 @@ fn edited(preview: &Value) -> Result<String, Trouble> {
     }
     let refused = preview["refused"].as_str();
     let refused = refused.map(|why| format!("; a reload would be refused: {why}")).unwrap_or_default();
-    let what = format!("{count} changes in it are not applied{refused}");
+    let what = format!("not applied: {} in it{refused}", counted(count, "change"));
     Err(Trouble::new(what, "ringfab-target reload; with --dry-run it shows them"))
 }
 
@@ -179,12 +179,12 @@ mod tests {
         assert!(said[0].contains("version 0.0.1 runs"));
         assert_eq!(said[1], "namespace 1 of nqn.x is not ready: it is missing");
         assert_eq!(said[2], "these do not answer: /dev/sdx, /mnt/a");
-        assert!(said[3].starts_with("1 changes"));
+        assert!(said[3].starts_with("not in the file: 1 change made by command"));
         assert!(edited(&json!({ "edited": [], "refused": null })).is_ok());
         let refused = json!({ "edited": [{}, {}], "refused": "it needs a restart" });
         assert_eq!(
             edited(&refused).err().map(|trouble| trouble.0).unwrap_or_default(),
-            "2 changes in it are not applied; a reload would be refused: it needs a restart"
+            "not applied: 2 changes in it; a reload would be refused: it needs a restart"
         );
         assert_eq!(confined(&well), "all 1 parts hold");
         assert_eq!(confined(&ill), "0 of 1 parts hold; files off: the configuration says so");

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::unistd::{AccessFlags, eaccess};
-use ringfab_base::{VisiblePath as _, format_size};
+use ringfab_base::{VisiblePath as _, shown_size};
 use ringfab_reactor::{Reactor, ReactorConfig};
 
 use super::Trouble;
@@ -102,8 +102,8 @@ pub(super) fn state_folder(folder: &Path) -> Result<String, Trouble> {
 pub(super) fn locked_memory(config: &Config, process: Process) -> String {
     let needed = config.memory.bytes() * config.target.cores.len() as u64;
     let allowed = if process.may_lock_any() { u64::MAX } else { process.limits("Max locked memory").0 };
-    let shown = if allowed == u64::MAX { "any number".to_owned() } else { format_size(allowed) };
-    let text = format!("{} are needed, {shown} allowed to {process}", format_size(needed));
+    let shown = if allowed == u64::MAX { "any number".to_owned() } else { shown_size(allowed) };
+    let text = format!("{} are needed, {shown} allowed to {process}", shown_size(needed));
     if allowed < needed {
         return text
             + ": file I/O is somewhat slower than with as much (ulimit -l, or LimitMEMLOCK= of the unit)";
@@ -115,8 +115,8 @@ pub(super) fn locked_memory(config: &Config, process: Process) -> String {
 pub(super) fn addresses(config: &Config, process: Process) -> Result<String, Trouble> {
     let needed = addresses::needed(config);
     let (allowed, _) = process.limits("Max address space");
-    let shown = if allowed == u64::MAX { "any number".to_owned() } else { format_size(allowed) };
-    let text = format!("{} of memory are mapped, {shown} allowed to {process}", format_size(needed));
+    let shown = if allowed == u64::MAX { "any number".to_owned() } else { shown_size(allowed) };
+    let text = format!("{} of memory are mapped, {shown} allowed to {process}", shown_size(needed));
     if allowed < needed {
         return Err(Trouble::new(text, "allow more: ulimit -v, or LimitAS= of the unit"));
     }
