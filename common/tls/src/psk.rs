@@ -24,9 +24,9 @@ impl From<&TlsPsk> for Psk {
 /// Where a server finds a client's key. A client hears whether its identity is known, and so can find out which ones
 /// are: identities consist of names, which are no secrets.
 pub trait PskStore: Send + Sync + fmt::Debug {
-    /// The key with this identity, and the suite that it is for. If the identity does not tell several keys apart, as while
-    /// a key is replaced, they are all there; the client shows which one it has. A peer chooses the identity, which may be
-    /// any bytes, and the handshake waits for the answer.
+    /// The key with this identity, and the suite that it is for. If the identity does not tell several keys apart, as
+    /// while a key is replaced, they are all there; the client shows which one it has. A peer chooses the identity,
+    /// which may be any bytes, and the handshake waits for the answer.
     ///
     /// # Errors
     /// Why there is none, for whoever reads why the handshake failed. The peer does not hear it.

@@ -78,12 +78,8 @@ pub struct Tuning {
     /// target
     #[arg(long, value_name = "NAME")]
     provider: Option<Provider>,
-    /// Ask for MPA CRCs (the default)
-    #[arg(long, overrides_with = "no_crc")]
-    crc: bool,
-    /// Do not ask for MPA CRCs; they are still used if the target asks for them
-    #[arg(long)]
-    no_crc: bool,
+    #[command(flatten)]
+    crc: CrcArgs,
     /// Run the engine on this core only
     #[arg(long, value_name = "CORE")]
     pub core: Option<usize>,
@@ -99,6 +95,17 @@ pub struct Tuning {
     tls: TlsArgs,
     #[command(flatten)]
     _end: EndOfHeadings,
+}
+
+/// Whether to ask for MPA CRCs.
+#[derive(Args, Clone, Copy, Debug)]
+struct CrcArgs {
+    /// Ask for MPA CRCs (the default)
+    #[arg(long, overrides_with = "no_crc")]
+    crc: bool,
+    /// Do not ask for MPA CRCs; they are still used if the target asks for them
+    #[arg(long)]
+    no_crc: bool,
 }
 
 /// Ends the heading in the help: a command's own options, which follow, are none of TLS.
@@ -215,7 +222,8 @@ impl ConnectArgs {
 
     /// Whether we ask for MPA CRCs.
     pub fn crc(&self) -> bool {
-        let given = (self.tuning.crc || self.tuning.no_crc).then_some(!self.tuning.no_crc);
+        let CrcArgs { crc, no_crc } = self.tuning.crc;
+        let given = (crc || no_crc).then_some(!no_crc);
         let shown = |crc: &bool| if *crc { "on" } else { "off" }.to_owned();
         Twin::new("crc", "crc").settle(given, self.url.crc, shown).unwrap_or(true)
     }

@@ -9,6 +9,7 @@ use crate::authentication::AuthenticationFailure;
 use crate::refusal::RefusedField;
 use crate::retry::{Tries, Verdict};
 use crate::tls::TlsFailure;
+use crate::wire::data::Short;
 
 /// A step of attaching a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -401,6 +402,18 @@ fn connect_hint(status: Status) -> Option<&'static str> {
             "the target requires a key of this host and has none: give it one there, and give that here, too",
         ),
         _ => None,
+    }
+}
+
+impl Short {
+    /// What it means for attaching.
+    pub(crate) fn cause(self, command: &'static str) -> Cause {
+        Cause::Short { command, received: self.received, needed: self.needed }
+    }
+
+    /// What it means for a command of a program.
+    pub(crate) fn error(self, command: &'static str) -> IoError {
+        IoError::Short { command, received: self.received, needed: self.needed }
     }
 }
 

@@ -35,7 +35,7 @@ const CSI: u16 = dword_offset(14) + 3;
 
 /// The parts of a Get Log Page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Request {
+struct LogRequest {
     page: LogId,
     retain_event: bool,
     offset_bytes: u64,
@@ -43,7 +43,7 @@ struct Request {
 }
 
 pub(super) fn transfer(command: Command<'_>) -> Result<Transfer, Failure> {
-    Request::parse(command).map(|request| Transfer::ToHost(request.bytes))
+    LogRequest::parse(command).map(|request| Transfer::ToHost(request.bytes))
 }
 
 pub(super) fn get_log_page(
@@ -51,7 +51,7 @@ pub(super) fn get_log_page(
     context: &AdminContext<'_>,
     command: Command<'_>,
 ) -> Result<AdminOutcome, Failure> {
-    let request = Request::parse(command)?;
+    let request = LogRequest::parse(command)?;
     if !pages(controller).contains(&request.page) {
         return Err(Failure::at(Status::INVALID_LOG_PAGE, LID));
     }
@@ -81,7 +81,7 @@ pub(super) fn get_log_page(
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SlowPage {
     discovery: Discovery,
-    request: Request,
+    request: LogRequest,
 }
 
 impl SlowPage {
@@ -91,7 +91,7 @@ impl SlowPage {
     }
 }
 
-impl Request {
+impl LogRequest {
     fn parse(command: Command<'_>) -> Result<Self, Failure> {
         const RETAIN_EVENT: u32 = 1 << 15;
         const INDEX_OFFSET: u32 = 1 << 23;
@@ -125,7 +125,7 @@ fn build(
     controller: &Controller,
     context: &AdminContext<'_>,
     command: Command<'_>,
-    request: Request,
+    request: LogRequest,
 ) -> Result<Page, Failure> {
     Ok(match request.page {
         LogId::SUPPORTED_LOG_PAGES => supported(controller),
@@ -148,7 +148,7 @@ fn check_nsid(command: Command<'_>) -> Result<(), Failure> {
 }
 
 /// The part that was asked for. Beyond the end of the page there are zeroes; to begin there is an error.
-fn cut(page: &[u8], request: Request) -> Result<Vec<u8>, Failure> {
+fn cut(page: &[u8], request: LogRequest) -> Result<Vec<u8>, Failure> {
     let offset = usize::try_from(request.offset_bytes).ok().filter(|offset| *offset <= page.len());
     let rest = &page[offset.ok_or(Failure::invalid_field(LPOL))?..];
     let mut bytes = vec![0; request.bytes as usize];

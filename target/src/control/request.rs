@@ -447,15 +447,17 @@ mod tests {
             ".{0,20}".prop_map(|filter| Request::Log { filter }),
             ".{0,20}".prop_map(|subsystem| Request::SubsystemRemove { subsystem }),
             any::<bool>().prop_map(|dry_run| Request::Reload { dry_run }),
-            Just(Request::Config),
-            Just(Request::Version),
+            one_without_arguments(),
             (subsystem, "[a-z]{1,9}", ".{0,30}").prop_map(|(subsystem, key, value)| {
                 let namespace = Map::from_iter([(key, Value::from(value))]);
                 Request::NamespaceAdd { subsystem, namespace }
             }),
-            Just(Request::NamespaceList),
-            Just(Request::Status),
         ]
+    }
+
+    fn one_without_arguments() -> impl Strategy<Value = Request> {
+        let all = [Request::Config, Request::Version, Request::NamespaceList, Request::Status];
+        proptest::sample::select(all.to_vec())
     }
 
     proptest! {

@@ -618,37 +618,26 @@ impl Difference {
             || old.referrals != next.referrals
             || seen(old) != seen(next)
             || have_tls(old) != have_tls(next);
-        let (opened, closed, shown) = (only_in(next, old), only_in(old, next), shown(old, next));
-        let mut of_some = Vec::new();
-        for (served, all) in [(next, &opened), (old, &closed)] {
-            for (subsystem, namespace) in all {
-                let hosts = served.of(subsystem).and_then(|one| one.shown.get(&namespace.nsid()));
-                of_some.extend(hosts.map(|hosts| (Arc::clone(namespace), Arc::clone(hosts))));
-            }
-        }
+        let (opened, closed) = (only_in(next, old), only_in(old, next));
         Self {
+            of_some: of_some(next, &opened).chain(of_some(old, &closed)).collect(),
             opened,
             closed,
             bound,
             unbound,
             discovery,
-            shown,
+            shown: shown(old, next),
             revoked: each_host(old, |host| {
                 let keys = host.authentication.as_ref()?;
                 Some(keys.revoked_by(next.authentication_of(&host.nqn))).filter(|keys| !keys.is_empty())
             }),
-            first_keys: each_host(next, |host| {
-                let is_first = host.authentication.is_some() && old.authentication_of(&host.nqn).is_none();
-                is_first.then_some(())
-            })
-            .into_keys()
-            .collect(),
-            narrowed: each_host(old, |host| {
-                let (old, next) = (host.authentication.as_ref()?, next.authentication_of(&host.nqn)?);
-                (!next.allows_all_of(old)).then_some(())
-            })
-            .into_keys()
-            .collect(),
+            first_keys: hosts_that(next, |host| {
+                host.authentication.is_some() && old.authentication_of(&host.nqn).is_none()
+            }),
+            narrowed: hosts_that(old, |host| {
+                let next = next.authentication_of(&host.nqn);
+                host.authentication.as_ref().zip(next).is_some_and(|(old, next)| !next.allows_all_of(old))
+            }),
             revoked_tls: each_host(old, |host| {
                 let tls = host.tls.as_ref()?;
                 let keys = tls.revoked_by(next.tls_of(&host.nqn)).into_iter();
@@ -657,7 +646,6 @@ impl Difference {
             }),
             demands: demands(old) != demands(next),
             limits: limits_differ(old, next),
-            of_some,
         }
     }
 }
@@ -676,7 +664,23 @@ fn demands(served: &Served) -> (bool, Vec<Demands>) {
 
 /// Hosts with a key for TLS: discovery tells them that TLS may be had.
 fn have_tls(served: &Served) -> BTreeSet<String> {
-    each_host(served, |host| host.tls.as_ref().map(drop)).into_keys().collect()
+    hosts_that(served, |host| host.tls.is_some())
+}
+
+/// The hosts of which something holds.
+fn hosts_that(served: &Served, holds: impl Fn(&HostConfig) -> bool) -> BTreeSet<String> {
+    each_host(served, |host| holds(host).then_some(())).into_keys().collect()
+}
+
+/// Of these namespaces of `served`, those that only some hosts of their subsystem see, with these.
+fn of_some<'a>(
+    served: &'a Served,
+    all: &'a [(Arc<Subsystem>, Arc<Namespace>)],
+) -> impl Iterator<Item = (Arc<Namespace>, Arc<BTreeSet<String>>)> + 'a {
+    all.iter().filter_map(|(subsystem, namespace)| {
+        let hosts = served.of(subsystem)?.shown.get(&namespace.nsid())?;
+        Some((Arc::clone(namespace), Arc::clone(hosts)))
+    })
 }
 
 /// The hosts of which there is something to say.

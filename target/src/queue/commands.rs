@@ -611,11 +611,6 @@ impl Commands {
             self.on_event(connection, resources, slot, Event::HostNotified);
         }
     }
-
-    /// Whether nothing is outstanding but parked event requests.
-    pub(super) fn only_parked(&self) -> bool {
-        self.table.waiting().all(|slot| self.table[slot].state() == State::Parked)
-    }
 }
 
 /// A request's data in the words of the link.

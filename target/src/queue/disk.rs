@@ -73,14 +73,6 @@ impl Request {
         }
     }
 
-    /// Which disk its operation `kind` runs on.
-    fn disk_of_operation(&self, kind: u8) -> Option<usize> {
-        match self.action {
-            Action::FlushAll { rounds } => Some(disk_of_round(rounds, kind)),
-            action => action.disk(),
-        }
-    }
-
     /// Whether it works, or is going to work, on a disk.
     pub(super) fn uses_disk(&self, disk: usize) -> bool {
         match self.action {
@@ -172,7 +164,7 @@ impl Request {
 
     /// What is to be said to be safe is not, if an earlier loss was reported: the system reports each only once.
     fn check_promise(&mut self, resources: &Resources, kind: u8) {
-        let disk = self.disk_of_operation(kind).and_then(|disk| resources.disks.get(disk));
+        let disk = disk_of_operation(self.action, kind).and_then(|disk| resources.disks.get(disk));
         if disk.and_then(Option::as_ref).is_some_and(OpenDisk::is_lost) {
             self.fail(LOST);
         }
@@ -180,7 +172,7 @@ impl Request {
 
     #[cold]
     fn disk_failed(&mut self, resources: &Resources, kind: u8, (error, errno): (BlockError, Option<i32>)) {
-        let disk = self.disk_of_operation(kind).and_then(|disk| resources.disks.get(disk));
+        let disk = disk_of_operation(self.action, kind).and_then(|disk| resources.disks.get(disk));
         if let Some(open) = disk.and_then(Option::as_ref) {
             let failure = DiskFailure { what: disk_action(self.action, error), error, errno };
             open.note_failure(resources.reactor.now(), failure);
@@ -194,6 +186,14 @@ impl Request {
         if !self.has_failed() && !self.pieces.are_equal(count) {
             self.fail(Failure::new(Status::COMPARE_FAILURE));
         }
+    }
+}
+
+/// Which disk the operation `kind` of a request runs on.
+fn disk_of_operation(action: Action, kind: u8) -> Option<usize> {
+    match action {
+        Action::FlushAll { rounds } => Some(disk_of_round(rounds, kind)),
+        action => action.disk(),
     }
 }
 

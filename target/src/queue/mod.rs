@@ -528,7 +528,7 @@ impl Queue {
     }
 
     fn end_when_quiet(&mut self, resources: &mut Resources) {
-        if self.connection.phase == Phase::Ending && self.commands.only_parked() {
+        if self.connection.phase == Phase::Ending && self.commands.table.are_all(State::Parked) {
             self.connection.disconnect(resources, !self.commands.table.is_idle());
         }
     }

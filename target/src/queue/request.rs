@@ -94,14 +94,7 @@ impl Request {
     #[inline(always)]
     pub(crate) fn take_sample(&mut self, states: &mut RequestStates) -> Option<Sample> {
         // Asked first: to take what is not there would copy all of its place.
-        if self.sample.is_some() { self.end_sample(states) } else { None }
-    }
-
-    #[cold]
-    fn end_sample(&mut self, states: &mut RequestStates) -> Option<Sample> {
-        let mut sample = self.sample.take()?;
-        states.timed(self.state, &mut sample);
-        Some(sample)
+        if self.sample.is_some() { end_sample(&mut self.sample, self.state, states) } else { None }
     }
 
     /// Moves on in its life.
@@ -113,6 +106,13 @@ impl Request {
         states.moved(self.state, state);
         self.state = state;
     }
+}
+
+#[cold]
+fn end_sample(sample: &mut Option<Sample>, state: State, states: &mut RequestStates) -> Option<Sample> {
+    let mut sample = sample.take()?;
+    states.timed(state, &mut sample);
+    Some(sample)
 }
 
 /// The requests of one queue: as many as the queue has entries once it is connected, and a few before. A queue that is
@@ -319,6 +319,11 @@ impl Requests {
             (request.state != State::Free).then_some(Slot(index as u16))
         };
         self.slots.iter().enumerate().filter_map(used)
+    }
+
+    /// Whether all commands that are outstanding are in this state.
+    pub(crate) fn are_all(&self, state: State) -> bool {
+        self.waiting().all(|slot| self[slot].state() == state)
     }
 
     /// In which states its requests are, and how many in each.

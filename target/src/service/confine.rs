@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
+use ringfab_base::VisiblePath as _;
 use ringfab_process::confine::{self, Access, Capabilities, Layer, Plan, Rule};
 use ringfab_process::log::NEVER_FOLDED;
 
@@ -108,7 +109,7 @@ pub(super) fn restricted(config: &Config) -> Option<String> {
     let disks = match &wanted.paths {
         None => "disks in other folders than those of the configured disks (confinement.paths)".to_owned(),
         Some(paths) => {
-            let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            let paths: Vec<String> = paths.iter().map(|path| path.visible().to_string()).collect();
             format!("disks elsewhere than in {} (confinement.paths)", paths.join(", "))
         }
     };

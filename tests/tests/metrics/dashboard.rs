@@ -49,8 +49,8 @@ fn queries() -> Vec<Query> {
 fn colour(panel: &Value, number: f64) -> String {
     let steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"].as_array();
     let steps = steps.unwrap_or_else(|| panic!("no thresholds: {panel}")).iter();
-    let reached = steps.filter(|step| step["value"].as_f64().is_none_or(|value| value <= number));
-    reached.last().expect("a first step")["color"].as_str().expect("a colour").to_owned()
+    let mut reached = steps.filter(|step| step["value"].as_f64().is_none_or(|value| value <= number));
+    reached.next_back().expect("a first step")["color"].as_str().expect("a colour").to_owned()
 }
 
 /// Works on both disks, one command at a time, until told to stop.

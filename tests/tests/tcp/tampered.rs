@@ -94,14 +94,14 @@ fn short(mut pdu: Vec<u8>) -> Vec<u8> {
 }
 
 /// Instead of data, a request for data of the same command.
-fn r2t_instead(pdu: Vec<u8>) -> Vec<u8> {
+fn r2t_instead(pdu: &[u8]) -> Vec<u8> {
     let ch = CommonHeader::new(PduType::R2T, PduFlags::default(), 24, 0, 24);
     let cid = u16::from_le_bytes([pdu[8], pdu[9]]);
     ReadyToTransfer::new(ch, cid, 1, 0, 512).as_bytes().to_vec()
 }
 
 /// Instead of a request for data, data for the same command.
-fn data_instead(pdu: Vec<u8>) -> Vec<u8> {
+fn data_instead(pdu: &[u8]) -> Vec<u8> {
     let flags = PduFlags::default().with_last(true).with_success(true);
     let ch = CommonHeader::new(PduType::C2H_DATA, flags, 24, 24, 24 + 512);
     let cid = u16::from_le_bytes([pdu[8], pdu[9]]);
@@ -141,8 +141,8 @@ fn a_target_that_breaks_the_protocol_is_told_how() {
         ("an R2T that does not follow", r2t, Box::new(twice), (SEQUENCE, 0)),
         ("an R2T beyond", r2t, Box::new(set(12, beyond)), (FatalError::OUT_OF_RANGE, 0)),
         ("a short read", data, Box::new(short), (SEQUENCE, 0)),
-        ("an R2T for a read", data, Box::new(r2t_instead), (SEQUENCE, 0)),
-        ("data for a write", r2t, Box::new(data_instead), (SEQUENCE, 0)),
+        ("an R2T for a read", data, Box::new(|pdu| r2t_instead(&pdu)), (SEQUENCE, 0)),
+        ("data for a write", r2t, Box::new(|pdu| data_instead(&pdu)), (SEQUENCE, 0)),
         ("an R2T for no bytes", r2t, Box::new(set(16, [0; 4])), (FIELD, 16)),
     ];
     for (what, which, change, wanted) in cases {

@@ -112,8 +112,8 @@ impl Server {
         self.offered = identity.filter(|identity| identity.len() <= OFFERED_BYTES_MAX).map(<[u8]>::to_vec);
     }
 
-    /// The keys of the first identity in the client's order that is known here, if their suite is offered, too. There is
-    /// at least one.
+    /// The keys of the first identity in the client's order that is known here, if their suite is offered, too. There
+    /// is at least one.
     fn choose_keys<'a>(&self, hello: &ClientHello<'a>) -> Result<Vec<Choice<'a>>, TlsError> {
         let (mut without_suite, mut reasons) = (None, Reasons::default());
         for (index, &identity) in (0..).zip(&hello.psks.identities) {

@@ -124,7 +124,6 @@ fn a_scheme_in_upper_case_and_a_slash_at_the_end_change_nothing() {
 
 #[test]
 fn each_mistake_has_its_own_sentence() {
-    let nqn = "nqn.2026-01.org.example:a";
     for (text, sentence) in [
         (
             "http://x/",
@@ -172,6 +171,11 @@ fn each_mistake_has_its_own_sentence() {
         let error = parse(text).expect_err(text).to_string();
         assert!(error.starts_with(sentence), "{text}: {error}");
     }
+}
+
+#[test]
+fn the_longest_name_is_taken_and_none_that_is_longer() {
+    let nqn = "nqn.2026-01.org.example:a";
     let long = format!("nvme+rdma://a/{nqn}{}", "x".repeat(223 - nqn.len()));
     assert!(parse(&long).is_ok());
     assert!(parse(&format!("{long}x")).is_err());

@@ -6,7 +6,6 @@ use std::ptr;
 use ringfab_spec::FromBytes;
 use ringfab_spec::zerocopy::{Immutable, KnownLayout, Unaligned};
 
-use crate::error::{Cause, IoError};
 
 /// What came of the data that a command has room for. Behind it, the room is zero.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +17,8 @@ pub(crate) struct AnswerData<'a> {
 /// Fewer bytes came than are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Short {
-    pub(super) received: u32,
-    pub(super) needed: u32,
+    pub(super) pub(crate) received: u32,
+    pub(super) pub(crate) needed: u32,
 }
 
 impl<'a> AnswerData<'a> {
@@ -56,17 +55,5 @@ impl<'a> AnswerData<'a> {
     pub(crate) fn require_through<T, F>(&self, structure: &T, field: &F) -> Result<(), Short> {
         let start = ptr::from_ref(field).addr() - ptr::from_ref(structure).addr();
         self.require(start + size_of::<F>())
-    }
-}
-
-impl Short {
-    /// What it means for attaching.
-    pub(crate) fn cause(self, command: &'static str) -> Cause {
-        Cause::Short { command, received: self.received, needed: self.needed }
-    }
-
-    /// What it means for a command of a program.
-    pub(crate) fn error(self, command: &'static str) -> IoError {
-        IoError::Short { command, received: self.received, needed: self.needed }
     }
 }

@@ -297,9 +297,13 @@ fn any_file() -> impl Strategy<Value = Vec<(String, String)>> {
     })
 }
 
+fn host_name(number: usize) -> String {
+    format!("nqn.2026-11.org.example:h{}", number % 3)
+}
+
 /// A change as the control commands make them, and the tables that it touches.
 fn change(config: &mut Config, (kind, one, two): (u8, usize, usize), touched: &mut BTreeSet<String>) {
-    let host = format!("nqn.2026-11.org.example:h{}", two % 3);
+    let host = host_name(two);
     let count = config.subsystems.len();
     let subsystem = &mut config.subsystems[one % count];
     let index = subsystem.nqn.rsplit('s').next().unwrap_or_default().to_owned();
@@ -318,7 +322,7 @@ fn change(config: &mut Config, (kind, one, two): (u8, usize, usize), touched: &m
             }
             subsystem.namespaces.remove(two % namespaces);
         }
-        2 | 3 | 4 if namespaces > 0 => {
+        2..=4 if namespaces > 0 => {
             let namespace = &mut subsystem.namespaces[two % namespaces];
             touched.insert(format!("namespace {index} {}", namespace.nsid));
             match kind {
@@ -341,6 +345,17 @@ fn change(config: &mut Config, (kind, one, two): (u8, usize, usize), touched: &m
             let gone = config.subsystems.remove(one % count);
             touched.extend(gone.namespaces.iter().map(|one| format!("namespace {index} {}", one.nsid)));
         }
+        _ => change_elsewhere(config, (kind, one, two), touched),
+    }
+}
+
+/// A change to something else than a subsystem that is there.
+fn change_elsewhere(
+    config: &mut Config,
+    (kind, one, two): (u8, usize, usize),
+    touched: &mut BTreeSet<String>,
+) {
+    match kind {
         7 => {
             let text =
                 format!("nqn = \"nqn.2026-11.org.example:new{one}\"\nallow_any_host = true\nnamespace = []");
@@ -350,6 +365,7 @@ fn change(config: &mut Config, (kind, one, two): (u8, usize, usize), touched: &m
             }
         }
         8 => {
+            let host = host_name(two);
             config.hosts.retain(|one| one.nqn != host);
             config.hosts.push(HostConfig { shares: one as u32 + 1, ..HostConfig::new(host) });
         }

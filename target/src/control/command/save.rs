@@ -1,5 +1,6 @@
 //! `ringfab-target config`: prints the configuration that runs, or writes it to its file.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt as _;
@@ -62,8 +63,8 @@ pub fn config(place: &Place, arguments: &ConfigArguments, output: &mut impl Writ
     place.show(&Request::Config, output, |_| format!("{changes}{file} is written{old}\n"))
 }
 
-fn refused(why: impl ToString) -> AskError {
-    AskError::Refused(why.to_string())
+fn refused(why: impl fmt::Display) -> AskError {
+    AskError::Refused(format!("{why}"))
 }
 
 /// What to write by hand into a file that cannot be changed.

@@ -109,8 +109,8 @@ impl Sequence {
             }
             SequenceStep::Listed(_) => return Ok(self.all_scanned(context)),
 
-            SequenceStep::Flush(nsid) => self.after_flush(context, nsid),
-            SequenceStep::Disconnect(number) => self.after_queue(context, number),
+            SequenceStep::Flush(nsid) => after_flush(&self.flushes, &self.facts, context, nsid),
+            SequenceStep::Disconnect(number) => after_queue(&self.facts, context, number),
             SequenceStep::ShutdownSet => SequenceStep::ShutdownStatus,
             SequenceStep::ShutdownStatus => return after_shutdown_status(&self.facts, context.now),
         }))
@@ -165,18 +165,18 @@ impl Sequence {
         context.reports.push(PathEvent::NamespacesFound { found, final_look: !again });
         if again { Next::Step(SequenceStep::ChangedLog) } else { Next::End }
     }
+}
 
-    /// An orderly shutdown first flushes what was written to and is still there, one after the other.
-    pub(super) fn after_flush(&self, context: &Context<'_>, nsid: u32) -> SequenceStep {
-        let next = self.flushes.iter().find(|next| **next > nsid);
-        next.map_or_else(|| self.after_queue(context, 0), |next| SequenceStep::Flush(*next))
-    }
+/// An orderly shutdown first flushes what was written to and is still there, one after the other.
+pub(super) fn after_flush(flushes: &[u32], facts: &Facts, context: &Context<'_>, nsid: u32) -> SequenceStep {
+    let next = flushes.iter().find(|next| **next > nsid);
+    next.map_or_else(|| after_queue(facts, context, 0), |next| SequenceStep::Flush(*next))
+}
 
-    /// Then it ends the I/O queues one by one, where the controller can, and then the controller.
-    pub(super) fn after_queue(&self, context: &Context<'_>, number: u16) -> SequenceStep {
-        let next = context.io.alive_after(number).filter(|_| self.facts.controller.disconnect);
-        next.map_or(SequenceStep::ShutdownSet, SequenceStep::Disconnect)
-    }
+/// Then it ends the I/O queues one by one, where the controller can, and then the controller.
+pub(super) fn after_queue(facts: &Facts, context: &Context<'_>, number: u16) -> SequenceStep {
+    let next = context.io.alive_after(number).filter(|_| facts.controller.disconnect);
+    next.map_or(SequenceStep::ShutdownSet, SequenceStep::Disconnect)
 }
 
 /// A follower has its queues, and waits for the leader.

@@ -136,6 +136,11 @@ impl Facts {
         if facts.blocks == 0 {
             return Ok(None);
         }
+        self.described(nsid, &facts).map(Some)
+    }
+
+    /// A namespace that has blocks.
+    fn described(&self, nsid: u32, facts: &answers::NamespaceFacts) -> Result<Namespace, Cause> {
         if !(9..=16).contains(&facts.block_shift) || facts.metadata_bytes != 0 {
             let format = format!(
                 "blocks of 2^{} bytes with {} bytes of metadata",
@@ -157,7 +162,7 @@ impl Facts {
         };
         let discard_total = if self.limits.dmsl == 0 { u64::MAX } else { self.limits.dmsl };
         let or_all = |limit: u32| if limit == 0 { u32::MAX } else { limit };
-        Ok(Some(Namespace {
+        Ok(Namespace {
             nsid,
             blocks: facts.blocks,
             block_bytes,
@@ -182,7 +187,7 @@ impl Facts {
             reports_allocation: self.controller.commands.lba_status && self.limits.allocation,
             deallocated_reads_zeroes: facts.deallocated_reads_zeroes,
             preferred_write_blocks: facts.preferred_write_blocks,
-        }))
+        })
     }
 
     /// By what followers connect their queues.

@@ -294,7 +294,11 @@ impl Sequence {
         written.dedup();
         (self.purpose, self.flushes) = (Purpose::Shutdown, written);
         let cached = self.facts.controller.volatile_write_cache;
-        let first = if cached { self.after_flush(context, 0) } else { self.after_queue(context, 0) };
+        let first = if cached {
+            automaton::after_flush(&self.flushes, &self.facts, context, 0)
+        } else {
+            automaton::after_queue(&self.facts, context, 0)
+        };
         self.start(context, first)
     }
 
