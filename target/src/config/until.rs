@@ -49,8 +49,8 @@ impl FromStr for Until {
 /// What people are told to write.
 pub(super) const EXPECTED: &str = "must be a time with its offset, without quotes: 2026-12-31T00:00:00Z";
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar. Years begin in March here, so that the day that comes every
-/// four years is the last one.
+/// Days from 1970-01-01 to a date of the Gregorian calendar. Years begin in March here, so that the day that comes
+/// every four years is the last one.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);

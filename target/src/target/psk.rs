@@ -48,8 +48,8 @@ pub enum NoPsk {
 }
 
 impl Target {
-    /// The keys that have an identity now, the newest first. An identity of version 0 is that of a host's new key and of
-    /// its old one.
+    /// The keys that have an identity now, the newest first. An identity of version 0 is that of a host's new key and
+    /// of its old one.
     ///
     /// # Errors
     /// Why there is none.

@@ -1,6 +1,5 @@
-#!/usr/bin/env bash
-# A line of fstab and a volume of one target are mounted and have much that is not on the disk yet. Then the target goes,
-# and the machine ends without it.
+#!/usr/bin/env bash A line of fstab and a volume of one target are mounted and have much that is not on the disk yet.
+#Then the target goes, and the machine ends without it.
 set -euo pipefail
 . ./lib.sh
 . ./volumes.sh
@@ -35,7 +34,8 @@ where = "/srv/data"
 nsid = 1
 options = "noatime, ctrl_loss_timeout=never"
 END
-echo "$target?ns=2 /srv/more ringfab _netdev,noauto,x-systemd.after=$unit.service,ctrl_loss_timeout=never 0 0" >>/etc/fstab
+options=_netdev,noauto,x-systemd.after=$unit.service,ctrl_loss_timeout=never
+echo "$target?ns=2 /srv/more ringfab $options 0 0" >>/etc/fstab
 systemctl daemon-reload
 ringfab volume check
 systemctl start $unit

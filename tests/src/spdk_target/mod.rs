@@ -3,8 +3,8 @@
 //! - Every connection must authenticate, I/O queues as well as the admin queue (AUTHREQ in each Connect). Before that,
 //!   other commands get Authentication Required.
 //! - It takes the strongest hash function that both have, and no secure channel concatenation.
-//! - An Authentication Receive is answered with as many bytes as the message has, not with as many as there is room for.
-//!   The length that the command names must be that of its SGL.
+//! - An Authentication Receive is answered with as many bytes as the message has, not with as many as there is room
+//!   for. The length that the command names must be that of its SGL.
 //! - With the last data of a command comes SUCCESS, and no response, if there is nothing more to say.
 //! - A connection authenticates once: another message gets Command Sequence Error, and the connection goes on.
 //! - Over TLS it knows identities of version 0 alone.

@@ -6,7 +6,6 @@ use std::ptr;
 use ringfab_spec::FromBytes;
 use ringfab_spec::zerocopy::{Immutable, KnownLayout, Unaligned};
 
-
 /// What came of the data that a command has room for. Behind it, the room is zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AnswerData<'a> {
@@ -17,8 +16,8 @@ pub(crate) struct AnswerData<'a> {
 /// Fewer bytes came than are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Short {
-    pub(super) pub(crate) received: u32,
-    pub(super) pub(crate) needed: u32,
+    pub(crate) received: u32,
+    pub(crate) needed: u32,
 }
 
 impl<'a> AnswerData<'a> {

@@ -165,7 +165,8 @@ fn keys_that_are_there_are_changed_in_place_and_others_are_added() {
 
 #[test]
 fn subsystems_and_listeners_come_after_the_others_and_go_without_a_trace() {
-    let added = "nqn = \"nqn.2026-11.org.example:new\"\nallowed_hosts = [\"nqn.2026-11.org.example:h\"]\nnamespace = []";
+    let added = "nqn = \"nqn.2026-11.org.example:new\"\nallowed_hosts = [\"nqn.2026-11.org.example:h\"]\n\
+                 namespace = []";
     let edited = edit(WRITTEN, |config| {
         config.subsystems.push(Config::parse_subsystem(added).expect("a subsystem"));
         config.listeners.push(Config::parse_listener("address = \"192.0.2.9\"\nport = 4421").expect("one"));
@@ -203,7 +204,8 @@ fn a_file_is_changed_in_the_style_that_it_has() {
 #[test]
 fn values_in_one_line_are_changed_too() {
     let inline = "listener = [{ address = \"127.0.0.1\" }] # one\n\
-                  subsystem = [{ nqn = \"nqn.2026-11.org.example:a\", allow_any_host = true, namespace = [{ null = \"1GiB\" }] }]\n";
+                  subsystem = [{ nqn = \"nqn.2026-11.org.example:a\", allow_any_host = true, \
+                  namespace = [{ null = \"1GiB\" }] }]\n";
     let edited = edit(inline, |config| {
         config.listeners.push(Config::parse_listener("address = \"127.0.0.2\"").expect("a listener"));
         config.subsystems[0].namespaces[0].limits.all.read_iops = Some(5);
@@ -217,7 +219,8 @@ fn values_in_one_line_are_changed_too() {
 #[test]
 fn what_cannot_be_changed_stays_and_what_is_different_can_be_written_by_hand() {
     let lines = "[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\nnqn = \"nqn.2026-11.org.example:a\"\n\
-                 allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1GiB\"\nlimits = { # why\n  read_iops = 5\n}\n";
+                 allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1GiB\"\nlimits = { # why\n  \
+                 read_iops = 5\n}\n";
     let filed = parsed(lines);
     let mut wanted = filed.clone();
     wanted.subsystems[0].namespaces[0].limits.all.read_iops = Some(6);

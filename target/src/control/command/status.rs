@@ -144,7 +144,8 @@ fn silent_disk_line(disk: &Value) -> String {
         ["subsystem", "nsid", "source", "command", "commands", "seconds"].map(|key| text(disk, key));
     let hung = if disk["hung"] == true { "; further commands for it wait" } else { "" };
     format!(
-        "  {source} (namespace {nsid} of {subsystem}) has answered nothing for {seconds} s: {}, {command} for one{hung}\n",
+        "  {source} (namespace {nsid} of {subsystem}) has answered nothing for {seconds} s: {}, {command} for \
+         one{hung}\n",
         counted(commands, "command")
     )
 }
