@@ -1,5 +1,6 @@
-#!/usr/bin/env bash A line of fstab and a volume of one target are mounted and have much that is not on the disk yet.
-#Then the target goes, and the machine ends without it.
+#!/usr/bin/env bash
+# A line of fstab and a volume of one target are mounted and have much that is not on the disk yet. Then the target
+# goes, and the machine ends without it.
 set -euo pipefail
 . ./lib.sh
 . ./volumes.sh
