@@ -33,8 +33,8 @@ SIW_VERBS=(00-alone 10-discover 11-connect 14-fio 18-reset 21-cross 30-look 31-t
 # TLS, which other machines have no programs for, and authentication, which it goes together with; and what another
 # version of nvme-cli could be answered.
 FORKY=(10-discover 11-connect 12-admin 13-data 20-two-hosts 24-namespaces
-    29-authentication 29-tls-alone 29-tls-host 29-tls-target 29-tls-concatenation
-    29-tls-ours-concatenation)
+    29-authentication 29-keys 29-tls-alone 29-tls-host 29-tls-target 29-tls-keys 29-tls-concatenation
+    29-tls-ours-concatenation 38-keys)
 # The nvme-cli of a lane is this machine's own, or that of another Debian release: one version proves one version.
 declare -A NVME=([tcp/tcp]=experimental [rxe/verbs]=experimental [tcp/tcp@forky]=forky)
 # One machine leaves a part of two processors idle, two leave nothing.

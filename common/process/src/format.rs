@@ -125,12 +125,12 @@ mod tests {
         let page = FORMAT.page().to_roff();
         let parts = [
             ".TH some.toml 5",
-            ".SH DESCRIPTION\n.PP\nEvery key,\nwith its default.\n.SS \"[tool]\"",
+            ".SH DESCRIPTION\n.PP\nEvery key,\nwith its default.\n.SS [tool]",
             ".PP\nHow many.\n.RS 4\n.nf\n",
             "number = 1",
             "list = [",
             "2,",
-            ".fi\n.RE\n.PP\nA second one.\n.SS \"[[part]]\"\n.PP\n",
+            ".fi\n.RE\n.PP\nA second one.\n.SS [[part]]\n.PP\n",
             "name = ",
             ".fi\n.RE\n.SH \"SEE ALSO\"\n\\fBsome\\-tool\\fR(8),\n\\fBtoml\\fR(5)",
         ];

@@ -315,6 +315,8 @@ mod tests {
         let file = |name: &str, text: &str| {
             let path = folder.join(name);
             std::fs::write(&path, text).expect("a key");
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+                .expect("for few eyes");
             format!("file:{}", path.display())
         };
         const DHCHAP: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";

@@ -322,19 +322,19 @@ mod tests {
     #[test]
     fn what_is_made_is_no_key_and_nothing_else_that_is_named() {
         let folder = folder();
-        let host = "[[host]]\nnqn = \"nqn.h\"\ntls_key = \"file:FOLDER/key\"\n";
+        let host = "[[host]]\nnqn = \"nqn.2026-11.org.ringfab:h\"\ntls_key = \"file:FOLDER/key\"\n";
         let state = "[target]\nstate_dir = \"FOLDER/state\"\n";
         let metrics = |file: &str| format!("[metrics]\nfile = \"FOLDER/{file}\"\n");
         let path = "subsystem[0].namespace[0].path";
         for (tables, key, other) in [
             (metrics("target.toml"), "metrics.file", "the file of the configuration"),
-            (metrics("key") + host, "metrics.file", "the tls_key of host nqn.h"),
+            (metrics("key") + host, "metrics.file", "the tls_key of host nqn.2026-11.org.ringfab:h"),
             (metrics("x") + "[control]\nsocket = \"FOLDER/x\"\n", "metrics.file", "control.socket"),
             (metrics("state/identity") + state, "metrics.file", "the identity in target.state_dir"),
             (metrics("state/disks") + state, "metrics.file", "what is known of disks in target.state_dir"),
             (metrics("state") + state, "metrics.file", "target.state_dir"),
             (DISK.replace("/disk", "/target.toml"), path, "the file of the configuration"),
-            (DISK.replace("/disk", "/key") + host, path, "the tls_key of host nqn.h"),
+            (DISK.replace("/disk", "/key") + host, path, "the tls_key of host nqn.2026-11.org.ringfab:h"),
             (
                 DISK.replace("FOLDER/disk", "/var/lib/ringfab/identity"),
                 path,

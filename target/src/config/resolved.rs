@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use ringfab_base::format_size;
 use ringfab_base::is_visible;
 use serde::Serialize;
+use toml_edit::DocumentMut;
+use toml_edit::visit_mut::{self, VisitMut};
 use uuid::Uuid;
 
 use super::check::{DERIVATIONS, words_of};
@@ -41,17 +43,39 @@ fn document(config: &Config) -> Document<'_> {
     }
 }
 
-/// The text with TOML's escapes for what nobody sees in it, as far as it means the same: a literal string has none.
+/// The text with TOML's escapes for what nobody sees in it. Each string is in one line: a name with a newline is no
+/// two lines of the file.
 fn visible_toml(text: String) -> String {
     let is_shown = |one: char| is_visible(one) || one == '\n';
-    if text.chars().all(is_shown) {
+    if text.chars().all(is_shown) && !["\"\"\"", "'''"].iter().any(|quotes| text.contains(quotes)) {
         return text;
     }
-    let escaped =
-        |one: char| if is_shown(one) { one.to_string() } else { format!("\\U{:08X}", u32::from(one)) };
-    let shown: String = text.chars().map(escaped).collect();
-    let same = toml::from_str::<toml::Table>(&shown).ok() == toml::from_str::<toml::Table>(&text).ok();
-    if same { shown } else { text }
+    let mut document: DocumentMut = text.parse().expect("what was written is read again");
+    InOneLine.visit_document_mut(&mut document);
+    document.to_string()
+}
+
+/// Writes strings with escapes.
+struct InOneLine;
+
+impl VisitMut for InOneLine {
+    fn visit_value_mut(&mut self, value: &mut toml_edit::Value) {
+        if let Some(text) = value.as_str().filter(|text| !text.chars().all(is_visible)) {
+            let escaped: String = text.chars().map(escaped).collect();
+            let mut written: toml_edit::Value = format!("\"{escaped}\"").parse().expect("a string");
+            *written.decor_mut() = value.decor().clone();
+            *value = written;
+        }
+        visit_mut::visit_value_mut(self, value);
+    }
+}
+
+fn escaped(one: char) -> String {
+    match one {
+        '"' | '\\' => format!("\\{one}"),
+        one if is_visible(one) => one.to_string(),
+        one => format!("\\U{:08X}", u32::from(one)),
+    }
 }
 
 /// The keys of the tables that describe the process, with the names of their tables: `memory.large_buffers`.

@@ -173,7 +173,8 @@ fn an_unknown_hash_or_group_is_one_mistake_and_so_is_none_at_all() {
     let path = folder.path().join("key");
     std::fs::write(&path, "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:").unwrap();
     std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
-    let host = format!("[[host]]\nnqn = \"nqn.h\"\ndhchap_key = \"file:{}\"\n", path.display());
+    let host =
+        format!("[[host]]\nnqn = \"nqn.2026-11.org.ringfab:h\"\ndhchap_key = \"file:{}\"\n", path.display());
     for (line, key, message) in [
         ("dhchap_hashes = [\"sha1\"]", "host[0].dhchap_hashes[0]", "must be one of sha256, sha384, sha512"),
         ("dhchap_groups = [\"modp2048\"]", "host[0].dhchap_groups[0]", "must be one of null, ffdhe2048"),
@@ -182,6 +183,82 @@ fn an_unknown_hash_or_group_is_one_mistake_and_so_is_none_at_all() {
         let error = mistake(&format!("{MINIMAL}{host}{line}\n"));
         assert_eq!(error.key, key);
         assert!(error.message.contains(message), "{}", error.message);
+    }
+}
+
+/// The minimal configuration with a host, and files with keys for it: `{a}`, `{b}` and `{t}`, `{u}` for TLS.
+fn with_keys(folder: &std::path::Path, lines: &str) -> String {
+    let mut lines = lines.to_owned();
+    for (name, text) in [
+        ("a", "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:"),
+        ("b", "DHHC-1:00:Dw8PDw8PDw8PDw8PDw8PDw8PDw8PDw8PDw8PDw8PDw9Be+TM:"),
+        ("t", "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:"),
+    ] {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        lines = lines.replace(&format!("{{{name}}}"), &format!("file:{}", path.display()));
+    }
+    format!("{MINIMAL}[[host]]\nnqn = \"nqn.2026-11.org.ringfab:h\"\n{lines}\n")
+}
+
+#[test]
+fn a_host_may_have_a_new_and_an_old_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = "dhchap_keys = [\"{b}\", \"{a}\"]\ndhchap_controller_key = \"{b}\"\ntls_keys = [\"{t}\"]\n\
+                 old_keys_until = 2026-12-31T01:00:00+01:00";
+    let config = Config::parse(&with_keys(folder.path(), lines), "test.toml").expect("a configuration");
+    let host = &config.hosts[0];
+    let keys = host.authentication.as_ref().expect("keys");
+    let old = keys.old.as_ref().expect("an old key");
+    assert!(keys.key.source.to_string().ends_with("/b") && old.key.source.to_string().ends_with("/a"));
+    assert_eq!(old.controller_key, keys.controller_key, "there is one for both");
+    assert!(host.tls.as_ref().is_some_and(|tls| tls.old.is_none()));
+    let until = host.old_keys_until.expect("an end");
+    let at = |seconds| std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    assert!(until.is_over(at(1_798_675_200)) && !until.is_over(at(1_798_675_199)));
+    // What is printed is read again as the same.
+    let printed = config.to_toml();
+    assert!(printed.contains("old_keys_until = 2026-12-31T01:00:00+01:00"), "{printed}");
+    let again = Config::parse(&printed, "printed.toml").expect("what was printed");
+    assert_eq!(again.hosts, config.hosts);
+}
+
+#[test]
+fn mistakes_with_two_keys_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    for (lines, key, message) in [
+        ("dhchap_key = \"{a}\"\ndhchap_keys = [\"{b}\"]", "dhchap_keys", "stands beside dhchap_key"),
+        ("dhchap_keys = []", "dhchap_keys", "must have one key, or two"),
+        ("dhchap_keys = [\"{a}\", \"{b}\", \"{a}\"]", "dhchap_keys", "must have one key, or two"),
+        ("dhchap_keys = [\"{a}\", \"{a}\"]", "dhchap_keys[1]", "is the same key as the first one"),
+        ("dhchap_keys = [\"{a}\", \"{t}\"]", "dhchap_keys[1]", "this is a key for TLS"),
+        ("tls_keys = [\"{t}\", \"{t}\"]", "tls_keys[1]", "is the same key as the first one"),
+        (
+            "dhchap_key = \"{a}\"\ndhchap_controller_keys = [\"{a}\", \"{b}\"]",
+            "dhchap_controller_keys",
+            "write dhchap_keys = [new, old]",
+        ),
+        ("dhchap_controller_keys = [\"{a}\"]", "dhchap_controller_keys", "has no meaning without dhchap_key"),
+        (
+            "dhchap_key = \"{a}\"\nold_keys_until = 2026-12-31T00:00:00Z",
+            "old_keys_until",
+            "has no meaning without an old key",
+        ),
+        (
+            "dhchap_keys = [\"{a}\", \"{b}\"]\nold_keys_until = 2026-12-31",
+            "old_keys_until",
+            "must be a time with its offset",
+        ),
+        (
+            "dhchap_keys = [\"{a}\", \"{b}\"]\nold_keys_until = \"tomorrow\"",
+            "old_keys_until",
+            "must be a time with its offset",
+        ),
+    ] {
+        let error = mistake(&with_keys(folder.path(), lines));
+        assert_eq!(error.key, format!("host[0].{key}"), "{lines}");
+        assert!(error.message.contains(message), "{lines}: {}", error.message);
     }
 }
 

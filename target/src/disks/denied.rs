@@ -111,6 +111,9 @@ fn name_of_group(group: Gid) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     fn said(path: &Path, errno: Errno) -> Option<String> {
@@ -139,6 +142,7 @@ mod tests {
     #[test]
     fn what_a_directory_hides_is_said_with_the_directory() {
         let folder = tempfile::tempdir().expect("a directory");
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o700)).expect("changed");
         // Of a user that this machine does not know.
         let said = closed(folder.path(), "ringfab");
         assert!(said.contains("with mode 0700, and ringfab runs this: chmod o+x "), "{said}");

@@ -55,7 +55,8 @@ mod tests {
         let found = |listener: &str, demands: &str, host: &str| -> Vec<String> {
             let text = format!(
                 "[[listener]]\naddress = \"127.0.0.1\"\ntransport = \"tcp\"\ntls = {listener:?}\n\
-                 [[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\nallowed_hosts = [\"nqn.h\"]\n{demands}\n\
+                 [[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\n\
+                 allowed_hosts = [\"nqn.2026-11.org.ringfab:h\"]\n{demands}\n\
                  [[subsystem.namespace]]\nnull = \"1MiB\"\n{host}"
             );
             let config = Config::parse(&text, "test").unwrap_or_else(|error| panic!("{error}"));
@@ -64,7 +65,7 @@ mod tests {
                 .map(|finding| format!("{}: {}", finding.what, finding.message))
                 .collect()
         };
-        let host = |keys: &str| format!("[[host]]\nnqn = \"nqn.h\"\n{keys}\n");
+        let host = |keys: &str| format!("[[host]]\nnqn = \"nqn.2026-11.org.ringfab:h\"\n{keys}\n");
         let (both, none) = ("authentication = \"required\"\ntls = \"required\"", [""; 0]);
         assert_eq!(found("allowed", "", ""), none);
         let said = found("required", both, "");
@@ -80,6 +81,11 @@ mod tests {
         assert_eq!(found("allowed", both, &host(&format!("tls_key = {tls}"))).len(), 1);
         let other = host(&format!("tls_key = {tls}\ndhchap_key = {dhchap}"));
         assert_eq!(found("allowed", both, &other), none);
-        assert_eq!(found("allowed", both, &other.replace("nqn.h", "nqn.i")).len(), 1, "it may not use it");
+        assert_eq!(
+            found("allowed", both, &other.replace("nqn.2026-11.org.ringfab:h", "nqn.2026-11.org.ringfab:i"))
+                .len(),
+            1,
+            "it may not use it"
+        );
     }
 }

@@ -121,13 +121,16 @@ mod tests {
         let text = format!(
             "[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\nnqn = \"nqn.2026-11.org.ringfab:a\"\n\
              allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1MiB\"\n\
-             [[host]]\nnqn = \"nqn.h\"\ntls_key = {key}\n[[host]]\nnqn = \"nqn.i\"\ntls_key = {key}\n"
+             [[host]]\nnqn = \"nqn.2026-11.org.ringfab:h\"\ntls_key = {key}\n\
+             [[host]]\nnqn = \"nqn.2026-11.org.ringfab:i\"\ntls_key = {key}\n"
         );
         let config = Config::parse(&text, "test").unwrap_or_else(|error| panic!("{error}"));
         let found = findings(&config);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(
-            found[0].to_string().starts_with("the tls_key of host nqn.h: everybody may replace"),
+            found[0]
+                .to_string()
+                .starts_with("the tls_key of host nqn.2026-11.org.ringfab:h: everybody may replace"),
             "{found:?}"
         );
     }

@@ -60,7 +60,7 @@ mod tests {
                 [[subsystem.namespace]]\nnull = \"1MiB\"\n"
                 .to_owned();
             for (name, keys) in hosts {
-                text += &format!("[[host]]\nnqn = \"nqn.{name}\"\n{keys}\n");
+                text += &format!("[[host]]\nnqn = \"nqn.2026-11.org.ringfab:{name}\"\n{keys}\n");
             }
             let config = Config::parse(&text, "test").unwrap_or_else(|error| panic!("{error}"));
             findings(&config).into_iter().map(|one| format!("{}: {}", one.what, one.message)).collect()
@@ -76,14 +76,16 @@ mod tests {
         assert_eq!(
             said,
             [
-                "host nqn.a: its dhchap_controller_key is its dhchap_key, so that whoever has it can be either end",
-                "host nqn.b: it has the dhchap_key of nqn.a, so that each of them can be the other",
+                "host nqn.2026-11.org.ringfab:a: its dhchap_controller_key is its dhchap_key, so that whoever has it can be either end",
+                "host nqn.2026-11.org.ringfab:b: it has the dhchap_key of nqn.2026-11.org.ringfab:a, so that each of them can be the other",
             ]
         );
         let tls = || format!("tls_key = {tls}");
         assert_eq!(
             found(&[("a", tls()), ("b", one(&a)), ("c", tls())]),
-            ["host nqn.c: it has the tls_key of nqn.a, so that each of them can be the other"]
+            [
+                "host nqn.2026-11.org.ringfab:c: it has the tls_key of nqn.2026-11.org.ringfab:a, so that each of them can be the other"
+            ]
         );
     }
 }

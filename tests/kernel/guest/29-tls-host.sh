@@ -78,14 +78,17 @@ wait $load
 no_io_errors
 leave
 
-echo "--- its key becomes another one, and it goes"
+echo "--- its key is revoked, and it goes"
 may_warn 'Property Set error'
 secure -i 2 -l 0
-new_key host
-control reload
-wait_for 20 target_said "its host has another key for TLS"
+new_key newer
+guard required optional "tls_keys = [\"file:$keys/newer\", \"file:$keys/host\"]"
+is_live
+control host revoke "$host"
+wait_for 20 target_said "the key of its TLS is revoked"
 wait_for 20 not_live
 nvme disconnect -n "$nqn" || true
+guard required optional "tls_key = \"file:$keys/host\""
 
 echo "--- refused: a wrong key, clear text, no key"
 may_warn 'TLS handshake complete, error -[0-9]+' 'failed to receive icresp, error -[0-9]+' 'no valid PSK found'

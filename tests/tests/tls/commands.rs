@@ -163,7 +163,7 @@ fn status_says_how_connections_are_protected() {
     assert_eq!(status["listeners"][0]["tls"], "allowed");
     let (tls, queues) = (&status["controllers"][0]["tls"], &status["controllers"][0]["queues"]);
     assert_eq!(tls["suite"], "TLS_AES_128_GCM_SHA256");
-    assert_eq!((&tls["identity_version"], &tls["key"]), (&1.into(), &"configured".into()));
+    assert_eq!((&tls["identity_version"], &tls["key"]), (&1.into(), &"new".into()));
     for queue in queues.as_array().expect("queues") {
         assert!(["kernel", "process"].contains(&queue["tls"].as_str().expect("who protects it")), "{queue}");
     }
@@ -175,7 +175,7 @@ fn connect_all_attaches_with_the_keys_over_tls_or_has_authentication_make_one() 
     let pair = Pair::new();
     let discovery = pair.url.split('/').take(3).collect::<Vec<_>>().join("/");
     let (dhchap, concat) = (pair.options[2..].to_vec(), vec!["--concat".to_owned()]);
-    for (options, key) in [(pair.options.clone(), "configured"), ([dhchap, concat].concat(), "generated")] {
+    for (options, key) in [(pair.options.clone(), "new"), ([dhchap, concat].concat(), "generated")] {
         let mut all = Service::start("ringfab", |place| {
             let sockets = place.join("all").display().to_string();
             let words = ["connect-all", "--nbd", &sockets, "--hostnqn", HOST, &discovery].map(str::to_owned);

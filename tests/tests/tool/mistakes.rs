@@ -20,6 +20,7 @@ fn wrong_values_name_the_option_the_value_and_what_is_allowed() {
         (&["--color", "red", "list"], "[possible values: auto, always, never]"),
         (&["lst"], "a similar subcommand exists: 'list'"),
         (&["reset"], "<TARGET|--all>"),
+        (&["list", URL, "--hostnqn", ""], "invalid value '' for '--hostnqn <NQN>': the NQN is empty"),
         (&["discover"], "<URL|--mdns>"),
     ] {
         let wrong = output(&mut ringfab(arguments));
@@ -36,8 +37,10 @@ fn wrong_values_name_the_option_the_value_and_what_is_allowed() {
         assert!(err(&wrong).contains(words), "{arguments:?}: {}", err(&wrong));
     }
     for (arguments, words) in [
-        (&["list", URL, "--hostnqn", ""][..], "no valid host NQN (such as nqn.2026-11.com.example:host)"),
-        (&["umount", "no-such-volume"], "`no-such-volume` is neither a directory nor the name of a volume"),
+        (
+            &["umount", "no-such-volume"][..],
+            "`no-such-volume` is neither a directory nor the name of a volume",
+        ),
         (&["keys", "check", "/dev/null"], "one for authentication begins with \"DHHC-1:\", one for TLS with"),
     ] {
         let wrong = output(&mut ringfab(arguments));

@@ -329,7 +329,10 @@ mod tests {
         data[4..10].copy_from_slice(b"a\x1b[2Jb");
         data[768..775].copy_from_slice(b"nqn.\x1b[H");
         let facts = parse_controller(AnswerData::whole(&data)).expect("enough");
-        assert_eq!((facts.names.serial.as_str(), facts.names.subsystem.as_str()), ("a.[2Jb", "nqn..[H"));
+        assert_eq!(
+            (facts.names.serial.as_str(), facts.names.subsystem.as_str()),
+            ("a.[2Jb", "nqn.\\u{1b}[H")
+        );
     }
 
     #[test]

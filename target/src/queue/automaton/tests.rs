@@ -43,14 +43,15 @@ fn the_automaton_of_a_request_is_this_one() {
         table,
         [
             "Free: Arrived -> Begin",
-            "AwaitLimit: LimitPassed -> TakeTurn, PartnerFailed -> Answer, Aborted -> Answer, Abandoned -> Release",
-            "AwaitTurn: TurnCame -> Admit, Aborted -> Answer, Abandoned -> Release",
-            "AwaitFused: PairHasBuffers -> Fetch, PartnerFailed -> Answer, Aborted -> Answer, TimedOut -> Answer, \
-             Abandoned -> Release",
+            "AwaitLimit: LimitPassed -> TakeTurn, PartnerFailed -> Answer, Aborted -> Answer, \
+             NamespaceHidden -> Answer, Abandoned -> Release",
+            "AwaitTurn: TurnCame -> Admit, Aborted -> Answer, NamespaceHidden -> Answer, Abandoned -> Release",
+            "AwaitFused: PairHasBuffers -> Fetch, PartnerFailed -> Answer, Aborted -> Answer, \
+             NamespaceHidden -> Answer, TimedOut -> Answer, Abandoned -> Release",
             "HeldBack: DiskAnswers -> QueueForBuffers, PartnerFailed -> Answer, Aborted -> Answer, \
-             TimedOut -> Answer, Abandoned -> Release",
+             NamespaceHidden -> Answer, TimedOut -> Answer, Abandoned -> Release",
             "NeedBuffer: BuffersFree -> TakeBuffers, PartnerFailed -> Answer, Aborted -> Answer, \
-             Abandoned -> Release",
+             NamespaceHidden -> Answer, Abandoned -> Release",
             "FetchRoom: RoomFree -> Fetch",
             "DataIn: DataArrived -> Execute",
             "AwaitPartner: PairHasData -> Claim, CompareSucceeded -> StartClaimed, WriteDone -> Answer, \
