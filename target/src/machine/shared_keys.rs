@@ -76,15 +76,18 @@ mod tests {
         assert_eq!(
             said,
             [
-                "host nqn.2026-11.org.ringfab:a: its dhchap_controller_key is its dhchap_key, so that whoever has it can be either end",
-                "host nqn.2026-11.org.ringfab:b: it has the dhchap_key of nqn.2026-11.org.ringfab:a, so that each of them can be the other",
+                "host nqn.2026-11.org.ringfab:a: its dhchap_controller_key is its dhchap_key, so that whoever has it \
+                 can be either end",
+                "host nqn.2026-11.org.ringfab:b: it has the dhchap_key of nqn.2026-11.org.ringfab:a, so that each of \
+                 them can be the other",
             ]
         );
         let tls = || format!("tls_key = {tls}");
         assert_eq!(
             found(&[("a", tls()), ("b", one(&a)), ("c", tls())]),
             [
-                "host nqn.2026-11.org.ringfab:c: it has the tls_key of nqn.2026-11.org.ringfab:a, so that each of them can be the other"
+                "host nqn.2026-11.org.ringfab:c: it has the tls_key of nqn.2026-11.org.ringfab:a, so that each of them \
+                 can be the other"
             ]
         );
     }

@@ -5,7 +5,7 @@
 use std::time::SystemTime;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
-use ringfab_base::visible_lines;
+use ringfab_base::visible;
 
 use super::snapshot::{NamespaceSeen, Pair, QueueSeen, Snapshot, SubsystemSeen};
 use crate::core::{Buffers, CoreUsage};
@@ -54,7 +54,7 @@ pub(super) fn page(pair: &Pair) -> String {
         }
     };
     // What hosts and administrators name is in it.
-    visible_lines(&page.into_string())
+    visible(&page.into_string()).to_string()
 }
 
 fn summary(now: &Snapshot, before: Option<&Snapshot>) -> Markup {

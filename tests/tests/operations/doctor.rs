@@ -271,7 +271,10 @@ fn setups(folder: &Path) -> Vec<Setup> {
     let discovery = "[discovery]\nauthentication = \"required\"\n";
     vec![
         setup("everything works", true),
-        Setup { subsystem: "allowed_hosts = []\n".to_owned(), ..setup("the host is not allowed", false) },
+        Setup {
+            subsystem: "allowed_hosts = [\"nqn.2026-11.org.ringfab:other\"]\n".to_owned(),
+            ..setup("the host is not allowed", false)
+        },
         Setup {
             more: "[[discovery.referral]]\naddress = \"127.0.0.1\"\nport = 9\ntransport = \"tcp\"\n"
                 .to_owned(),
