@@ -50,7 +50,7 @@ controller_key="dhchap_controller_key = \"file:$keys/controller\""
 guard "dhchap_key = \"file:$keys/first\"" "$controller_key"
 connect -q "$host" -i 2 -l 60 --dhchap-secret="$first" --dhchap-ctrl-secret="$controller_secret"
 shows_key new || fail "the only key is not the new one"
-verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=5000 --size=4m &
+verified "$ns1" --rw=randwrite --bs=8k --iodepth=8 --rate_iops=,200 --number_ios=8000 --size=64m &
 load=$!
 host_is_loaded
 

@@ -77,6 +77,10 @@ wait_for 20 refused_so_often 2
 theirs_changes
 their_target_is_loaded
 
+# A load that was ended reads nothing back at its end. It has compared what it read meanwhile.
 kill -INT $load
 wait $load || expect "the status of a load that was ended" $? 130
-holds /tmp/bench
+said=$(</tmp/bench)
+has mismatches 0 "$said"
+value_of losses "$said"
+((REPLY >= 3)) || fail "only $REPLY connections were lost"
