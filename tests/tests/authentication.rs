@@ -364,3 +364,25 @@ fn a_replaced_key_counts_from_the_next_time_on_and_a_revoked_one_ends_who_has_sh
     let error = manager.revoke_old_keys(HOST).expect_err("the last key stays");
     assert!(error.contains("has no old key; `host deny` keeps a host away"), "{error}");
 }
+
+#[test]
+fn who_authenticates_again_is_asked_for_the_key_that_counts_now() {
+    let guarded = Guarded::start("");
+    let [mut first, mut second] = [(); 2].map(|()| Guest::connect(&guarded.target, HOST).expect("connected"));
+    for guest in [&mut first, &mut second] {
+        assert_eq!(guest.authenticate(&guarded.both()), Ok(true));
+    }
+    let new = generate(Hash::Sha384);
+    let mut manager = guarded.target.manager();
+    let mut host = manager.configured().running.host(HOST);
+    host.authentication.as_mut().expect("it has a key").key.key = new.clone();
+    manager.set_host(host).expect("another key");
+    assert_eq!(first.authenticate(&Credentials::new(&new, None)), Ok(false));
+    let status = manager.status().expect("cores that answer");
+    let keys = status.controllers.iter().map(|one| one.authentication.as_ref().map(|shown| shown.key));
+    let mut keys: Vec<_> = keys.collect();
+    keys.sort_unstable();
+    assert_eq!(keys, [Some("new"), Some("replaced")]);
+    assert!(second.authenticate(&guarded.both()).is_err(), "its key counts no more");
+    assert_eq!(first.controller_status(), Status::SUCCESS);
+}

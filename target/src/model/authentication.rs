@@ -48,6 +48,12 @@ impl AuthenticationTerms {
         Some(Self { parties, old, policy, concatenation })
     }
 
+    /// The same by what is configured now; none if the host has no key any more.
+    pub(crate) fn renewed(&self, served: &Served) -> Option<Self> {
+        let names = self.parties.names();
+        Self::new(served.config_of(names.host.as_str())?, names, self.concatenation)
+    }
+
     /// Those of each key that counts now, the newest first.
     pub(crate) fn candidates(&self, now: SystemTime) -> impl Iterator<Item = Arc<Parties>> {
         let counts = |(_, until): &&(_, Option<Until>)| !until.is_some_and(|until| until.is_over(now));

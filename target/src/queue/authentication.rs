@@ -199,6 +199,8 @@ impl Connection {
         authentication.asked = resources.reactor.now();
         let negotiates = Message::is_negotiate(data);
         if negotiates && authentication.transaction.outcome().is_some() {
+            // The keys of the time before may count no more.
+            authentication.terms = authentication.terms.renewed(&resources.served).ok_or(NOT_ASKED)?;
             authentication.transaction = transaction(&authentication.terms);
         }
         let numbers = &resources.target.sequence_numbers;
