@@ -1,9 +1,9 @@
-//! What is valid, and probably not what somebody means: hosts that nobody lets in, and limits under which commands take
-//! longer than hosts wait.
+//! What is valid, and probably not what somebody means: hosts that nobody lets in, limits under which commands take
+//! longer than hosts wait, and old keys whose time is over.
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ringfab_base::{meant, shown_size};
 
@@ -43,6 +43,13 @@ pub(crate) fn doubts(config: &Config) -> Vec<Doubt> {
     for host in &config.hosts {
         let what = format!("host {}", host.nqn);
         of_limits(&what, "limits", &host.limits, &mut doubts);
+        if host.has_old_keys() && !host.old_keys_count(SystemTime::now()) {
+            doubts.push(Doubt {
+                what: what.clone(),
+                message: "old_keys_until has passed, and its old keys count no more".to_owned(),
+                advice: "take the old keys and old_keys_until out",
+            });
+        }
         if let Some(known) = known.as_ref().filter(|known| !known.contains(host.nqn.as_str())) {
             let message =
                 format!("no subsystem has this host in its allowed_hosts{}", near(&host.nqn, known));

@@ -206,7 +206,7 @@ fn with_keys(folder: &std::path::Path, lines: &str) -> String {
 fn a_host_may_have_a_new_and_an_old_key() {
     let folder = tempfile::tempdir().unwrap();
     let lines = "dhchap_keys = [\"{b}\", \"{a}\"]\ndhchap_controller_key = \"{b}\"\ntls_keys = [\"{t}\"]\n\
-                 old_keys_until = 2026-12-31T01:00:00+01:00";
+                 old_keys_until = 2926-12-31T01:00:00+01:00";
     let config = Config::parse(&with_keys(folder.path(), lines), "test.toml").expect("a configuration");
     let host = &config.hosts[0];
     let keys = host.authentication.as_ref().expect("keys");
@@ -216,10 +216,17 @@ fn a_host_may_have_a_new_and_an_old_key() {
     assert!(host.tls.as_ref().is_some_and(|tls| tls.old.is_none()));
     let until = host.old_keys_until.expect("an end");
     let at = |seconds| std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
-    assert!(until.is_over(at(1_798_675_200)) && !until.is_over(at(1_798_675_199)));
+    assert!(until.is_over(at(30_199_910_400)) && !until.is_over(at(30_199_910_399)));
+    let over = lines.replace("2926-12-31T01", "2000-01-01T01");
+    for (lines, count) in [(lines, 0), (&over, 1)] {
+        let config = Config::parse(&with_keys(folder.path(), lines), "test.toml").expect("a configuration");
+        let doubts = doubts::doubts(&config);
+        let passed = doubts.iter().filter(|doubt| doubt.message.starts_with("old_keys_until has passed"));
+        assert_eq!(passed.count(), count, "{doubts:?}");
+    }
     // What is printed is read again as the same.
     let printed = config.to_toml();
-    assert!(printed.contains("old_keys_until = 2026-12-31T01:00:00+01:00"), "{printed}");
+    assert!(printed.contains("old_keys_until = 2926-12-31T01:00:00+01:00"), "{printed}");
     let again = Config::parse(&printed, "printed.toml").expect("what was printed");
     assert_eq!(again.hosts, config.hosts);
 }

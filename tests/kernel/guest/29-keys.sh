@@ -85,10 +85,11 @@ come_back
 
 echo "--- the controller's key is replaced, too"
 key other-controller
+controller_secret=$REPLY
 guard "dhchap_key = \"file:$keys/third\"" "dhchap_controller_key = \"file:$keys/other-controller\""
 is_live
 host_is_loaded
-echo -n "$REPLY" >"/sys/class/nvme/$controller/dhchap_ctrl_secret"
+echo -n "$controller_secret" >"/sys/class/nvme/$controller/dhchap_ctrl_secret"
 come_back
 
 wait $load
@@ -98,7 +99,7 @@ is_live
 nvme disconnect -n "$nqn"
 
 echo "--- refused: whoever has a key that was revoked"
-may_warn 'qid 0: (controller )?authentication (setup )?failed' 'Connect command failed'
+may_warn 'qid 0: (controller )?authentication (setup )?failed' 'Connect command failed' 'Property Set error'
 refuses nvme connect -t "$fabric" -a "$ours" -s 4420 -n "$nqn" -q "$host" --dhchap-secret="$second"
 guard "dhchap_keys = [\"file:$keys/third\", \"file:$keys/second\"]"
 connect -q "$host" --dhchap-secret="$second" -i 1 -l 0

@@ -29,11 +29,17 @@ lose() {
     wait_for 20 has_lost /tmp/load.log $losses
     ln -s "$nvmet/subsystems/$nqn" $nvmet/ports/1/subsystems/
 }
-# refused_so_often TIMES: either end may be the first to find that the keys do not fit.
-refused_so_often() {
+# refused TIMES: whether the kernel has refused a key of ours so often.
+refused() {
     local count
-    count=$(grep -c 'the target.* the key of this host\|has another controller key' /tmp/load.log || true)
+    count=$(kernel_said | grep -c 'host response mismatch' || true)
     ((count >= $1))
+}
+# Waits for the next one.
+refused_again() {
+    local count
+    count=$(kernel_said | grep -c 'host response mismatch' || true)
+    wait_for 20 refused $((count + 1))
 }
 
 may_warn nvmet
@@ -65,7 +71,7 @@ echo "--- the target is first, and a loss comes before the host has the key"
 new_keys
 theirs_changes .next
 lose
-wait_for 20 refused_so_often 1
+refused_again
 ours_changes
 their_target_is_loaded
 
@@ -73,7 +79,7 @@ echo "--- the host is first"
 new_keys
 ours_changes
 lose
-wait_for 20 refused_so_often 2
+refused_again
 theirs_changes
 their_target_is_loaded
 

@@ -316,7 +316,9 @@ fn change(config: &mut Config, (kind, one, two): (u8, usize, usize), touched: &m
         0 => {
             let nsid = subsystem.namespaces.iter().map(|one| one.nsid).max().unwrap_or(0) + 1;
             let mut new = namespace(&format!("nsid = {nsid}\nnull = \"1MiB\""));
-            new.uuid = Some(uuid::Uuid::from_u128(one as u128 + 1));
+            // Nobody else's: numbers of namespaces are those of their subsystem.
+            let owner = index.bytes().fold(0, |sum, byte| sum << 8 | u128::from(byte));
+            new.uuid = Some(uuid::Uuid::from_u128(owner << 64 | (one as u128) << 32 | u128::from(nsid)));
             subsystem.namespaces.push(new);
         }
         1 if namespaces > 0 => {
