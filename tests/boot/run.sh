@@ -107,7 +107,8 @@ fresh_tree() {
 # What `make install` needs where everything is built.
 source_tree() {
     mkdir "$1"
-    cp --parents -r Makefile LICENSE ./*.md docs tests/CONFORMANCE.md tests/kernel/COMMANDS.md configs systemd tests/scripts "$1/"
+    cp --parents -r Makefile LICENSE ./*.md docs tests/CONFORMANCE.md tests/kernel/COMMANDS.md \
+        configs systemd tests/scripts "$1/"
     cp "$BUILD/release/ringfab-target" "$BUILD/release/ringfab" "$1/"
 }
 
