@@ -7,7 +7,7 @@ use clap::{Arg, Command};
 /// Calls `look` with each command that can be run, and its name without the program's.
 fn each(command: &Command, name: &str, look: &mut impl FnMut(&str, &Command)) {
     let below: Vec<&Command> = command.get_subcommands().filter(|one| one.get_name() != "help").collect();
-    if below.is_empty() {
+    if below.is_empty() || !name.is_empty() && !command.is_subcommand_required_set() {
         look(name, command);
     }
     for one in below.into_iter().filter(|one| !one.is_hide_set()) {
@@ -36,14 +36,21 @@ fn form(argument: &Arg) -> String {
     }
 }
 
-/// Two tables: the commands with their arguments, and the options with what each means.
+/// Two tables: the commands with their arguments, and the options with what each means. Those that the help has below a
+/// heading of their own are shown with a command as that heading.
 pub fn tables(program: &Command) -> String {
     let mut program = program.clone();
     program.build();
     let mut commands = String::from("| command | arguments |\n| --- | --- |\n");
     let mut options: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
     each(&program, "", &mut |name, command| {
-        let forms: Vec<String> = arguments(command).map(|one| format!("`{}`", form(one))).collect();
+        // Many commands have what is below a heading, all of it.
+        let shown = |one: &Arg| match one.get_help_heading() {
+            Some(heading) => format!("_{heading}_"),
+            None => format!("`{}`", form(one)),
+        };
+        let mut forms: Vec<String> = arguments(command).map(shown).collect();
+        forms.dedup();
         commands += &format!("| `{name}` | {} |\n", forms.join(" "));
         for one in arguments(command).filter(|one| one.get_long().is_some()) {
             let help = one.get_help().map(ToString::to_string).unwrap_or_default();

@@ -405,6 +405,13 @@ mod tests {
     }
 
     #[test]
+    fn the_document_has_all_commands_and_an_option_is_written_in_one_way() {
+        let document = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/options.md");
+        ringfab_process::options::assert_documented(&Cli::command(), &document);
+        assert_eq!(ringfab_process::options::contradictions(&Cli::command()), [""; 0]);
+    }
+
+    #[test]
     fn a_wrong_address_is_a_usage_error_that_says_what_is_wrong() {
         let error = parse(&["list", "http://x/"]).err().expect("refused");
         assert_eq!(error.exit_code(), i32::from(EXIT_USAGE));
