@@ -22,8 +22,8 @@ pub use association::{Association, CC_ENABLE};
 /// The `owner` of its RNIC's tokens.
 const OWNER: u8 = 9;
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Its name.
 pub const HOST_NQN: &str = "nqn.2026-11.org.ringfab:raw-host";
@@ -143,7 +143,7 @@ impl RawHost {
             provider: ProviderChoice::Iwarp,
             attributes,
             private_data,
-            timeout: Duration::from_secs(5),
+            timeout: PATIENCE,
             socket: SocketOptions::default(),
         };
         let connecting = self.rnic.connect(&mut self.reactor, &parameters).expect("a connection on its way");

@@ -6,7 +6,6 @@ set -euo pipefail
 . "${0%/*}/lib.sh"
 
 new=nqn.2026-11.org.ringfab:new
-control() { "${far[@]}" "$bin/ringfab-target" "$@" --socket "$socket"; }
 
 # There is no service manager in this machine. This does for the unit what it would do: run its command.
 take_systemctls_place() {

@@ -6,7 +6,6 @@ set -euo pipefail
 . "${0%/*}/lib.sh"
 
 host=nqn.2014-08.org.nvmexpress:uuid:5a5a5a5a-0000-4000-8000-000000000029
-control() { "${far[@]}" "$bin/ringfab-target" "$@" --socket "$socket"; }
 
 keys=/tmp/keys
 mkdir -p $keys

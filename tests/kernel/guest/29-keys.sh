@@ -6,7 +6,6 @@ set -euo pipefail
 . "${0%/*}/lib.sh"
 
 host=nqn.2014-08.org.nvmexpress:uuid:5a5a5a5a-0000-4000-8000-000000000029
-control() { "${far[@]}" "$bin/ringfab-target" "$@" --socket "$socket"; }
 
 keys=/tmp/rotated-keys
 rm -rf $keys
@@ -24,18 +23,7 @@ guard() {
     control reload
 }
 
-# shows_key AGE: whether the host's controller uses the new, the old or a replaced key.
-shows_key() {
-    [[ $(control status --json) == *"\"key\":\"$1\""* ]]
-}
-
-come_back() {
-    nvme reset "$device"
-    wait_for 20 is_live
-    host_is_loaded
-}
-
-may_warn "resetting controller" 're-authenticating controller' 'authenticated with hash' 'controller authenticated'
+may_warn "resetting controller"
 start_target
 cp /tmp/target.toml /tmp/open.toml
 key first

@@ -8,16 +8,6 @@ set -euo pipefail
 # shellcheck source=tests/kernel/guest/tls.sh
 . "${0%/*}/tls.sh"
 
-shows_key() {
-    [[ $(control status --json) == *"\"key\":\"$1\""* ]]
-}
-
-come_back() {
-    nvme reset "$device"
-    wait_for 20 is_live
-    host_is_loaded
-}
-
 start_tlshd
 may_warn "resetting controller"
 new_key first
@@ -86,11 +76,4 @@ forget_keys
 insert_key "$second" 1
 their_target_is_loaded
 lose 3
-
-# A load that was ended reads nothing back at its end. It has compared what it read meanwhile.
-kill -INT $load
-wait $load || expect "the status of a load that was ended" $? 130
-said=$(</tmp/bench)
-has mismatches 0 "$said"
-value_of losses "$said"
-((REPLY >= 3)) || fail "only $REPLY connections were lost"
+end_load $load 3

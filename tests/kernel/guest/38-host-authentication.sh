@@ -30,10 +30,7 @@ try() {
 
 may_warn nvmet
 start_kernel_target "$nqn"
-guarded=$nvmet/hosts/$host
-mkdir "$guarded"
-echo 0 >"$nvmet/subsystems/$nqn/attr_allow_any_host"
-ln -s "$guarded" "$nvmet/subsystems/$nqn/allowed_hosts/"
+allow_only $host
 key host none
 echo "$REPLY" >"$guarded/dhchap_key"
 key controller none

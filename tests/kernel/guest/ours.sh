@@ -78,6 +78,15 @@ gone() {
     ! kill -0 "$1" 2>/dev/null
 }
 
+control() {
+    "${far[@]}" "$bin/ringfab-target" "$@" --socket "$socket"
+}
+
+# shows_key AGE: whether a host of our target uses its new, its old or a replaced key.
+shows_key() {
+    [[ $(control status --json) == *"\"key\":\"$1\""* ]]
+}
+
 target_said() {
     grep -qE "$1" "$target_log"
 }
@@ -132,4 +141,16 @@ holds() {
 held() {
     holds "$1"
     has losses 0 "$(<"$1")"
+}
+
+# end_load PID LOSSES: ends a load with verify, whose result is in /tmp/bench, and that has lost its connection so often.
+# It reads nothing back at its end, but has compared what it read meanwhile.
+end_load() {
+    local said
+    kill -INT "$1"
+    wait "$1" || expect "the status of a load that was ended" $? 130
+    said=$(</tmp/bench)
+    has mismatches 0 "$said"
+    value_of losses "$said"
+    ((REPLY >= $2)) || fail "only $REPLY connections were lost"
 }

@@ -57,6 +57,13 @@ not_live() {
     ! is_live
 }
 
+# Resets the controller. It is used again, by a load that runs.
+come_back() {
+    nvme reset "$device"
+    wait_for 20 is_live
+    host_is_loaded
+}
+
 no_io_errors() {
     if kernel_said | grep 'I/O error'; then fail "the kernel says so"; fi
 }
@@ -110,6 +117,14 @@ start_subsystem() {
     echo /dev/nullb0 >"$subsystem/namespaces/1/device_path"
     echo 1 >"$subsystem/namespaces/1/enable"
     ln -s "$subsystem" $nvmet/ports/1/subsystems/
+}
+
+# allow_only NQN: the one host of the subsystem; sets `guarded` to its folder, which has its keys.
+allow_only() {
+    guarded=$nvmet/hosts/$1
+    mkdir "$guarded"
+    echo 0 >"$nvmet/subsystems/$nqn/attr_allow_any_host"
+    ln -s "$guarded" "$nvmet/subsystems/$nqn/allowed_hosts/"
 }
 
 make_disk() {

@@ -46,7 +46,6 @@ kernel_has() {
     expect "$1 of $controller" "$REPLY" "$2"
 }
 
-control() { "${far[@]}" "$bin/ringfab-target" "$@" --socket "$socket"; }
 
 # guard LISTENER SUBSYSTEM LINE...: what is required of whom at our target, and what the host's table has.
 guard() {
