@@ -143,8 +143,8 @@ held() {
     has losses 0 "$(<"$1")"
 }
 
-# end_load PID LOSSES: ends a load with verify, whose result is in /tmp/bench and which has lost its connection so often.
-# It reads nothing back at its end, but has compared what it read meanwhile.
+# end_load PID LOSSES: ends a load with verify, whose result is in /tmp/bench. It has lost its connection so often. It
+# reads nothing back at its end, but has compared what it read meanwhile.
 end_load() {
     local said
     kill -INT "$1"
