@@ -67,7 +67,8 @@ undo() {
     # A mount by `ringfab mount` ends in order, with its process.
     if [ -n "${RINGFAB_RUNTIME_DIRECTORY:-}" ]; then ringfab umount "$TMP/mnt" >/dev/null 2>&1 || true; fi
     for ((i = ${#MOUNTS[@]} - 1; i >= 0; i--)); do unmount_now "${MOUNTS[i]}"; done
-    for ((i = ${#PIDS[@]} - 1; i >= 0; i--)); do stop "${PIDS[i]}" 5; done
+    # Not by their places: the system gives a number again, and `stop` takes away all that have it.
+    while [ "${#PIDS[@]}" -gt 0 ]; do stop "${PIDS[-1]}" 5; done
     if [ -n "$TMP" ] && ! grep -qF " $TMP/" /proc/self/mounts; then rm -rf --one-file-system "$TMP"; fi
 }
 
