@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ringfab_base::{SlotId, Slots};
 use ringfab_memory::Buffer;
-use ringfab_reactor::{Allocate, Completion, FileId, FileInfo, FileOptions, Payload, Reactor};
+use ringfab_reactor::{Allocate, Completion, FileId, FileInfo, FileOptions, OnClose, Payload, Reactor};
 
 use crate::device::{BlockDevice, OpenedFile};
 use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
@@ -141,7 +141,7 @@ impl FileDisk {
     fn exchange(&mut self, file: FileId, info: FileInfo, reactor: &mut Reactor) {
         let old = std::mem::replace(&mut self.file, file);
         self.info = info;
-        reactor.retire_file(old);
+        reactor.close_file(old, OnClose::Finish);
     }
 
     /// Whether a change would put the end of a file that was cut off back to where it was.
@@ -334,7 +334,7 @@ impl BlockDevice for FileDisk {
     }
 
     fn close(&mut self, reactor: &mut Reactor) {
-        reactor.close_file(self.file);
+        reactor.close_file(self.file, OnClose::Cancel);
     }
 
     fn resize(&mut self, bytes: u64) {
@@ -360,7 +360,7 @@ fn open(path: &Path, options: FileOptions, reactor: &mut Reactor) -> Result<(Fil
     let opened = reactor.open_file(path, options);
     let (file, info) = opened.map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
     if info.bytes == 0 {
-        reactor.close_file(file);
+        reactor.close_file(file, OnClose::Cancel);
         let reason = "is empty: give it a size first, for instance with truncate".to_owned();
         return Err(OpenError::Unsuitable { path: path.to_owned(), reason });
     }

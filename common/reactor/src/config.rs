@@ -77,6 +77,15 @@ pub struct FileInfo {
     pub remote: bool,
 }
 
+/// What becomes of the operations in flight on a file that is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnClose {
+    /// They are cancelled, as far as they have not begun.
+    Cancel,
+    /// They end by themselves.
+    Finish,
+}
+
 /// What to do with a range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocate {

@@ -11,10 +11,10 @@ use std::time::Duration;
 use ringfab_memory::{Buffer, Pool, SharedBuffer};
 
 use crate::record;
-use crate::ring::Ring;
+use crate::ring::{self, Ring};
 use crate::sim;
 use crate::{
-    Allocate, Bind, Completion, FileId, FileInfo, FileOptions, ListenAddr, ListenerId, Monitor,
+    Allocate, Bind, Completion, FileId, FileInfo, FileOptions, ListenAddr, ListenerId, Monitor, OnClose,
     ReactorConfig, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, TlsKeys,
     TlsRefusal, Token, Wait, Waker,
 };
@@ -101,7 +101,11 @@ impl Reactor {
     /// Registers the memory of `pool` with the ring, so that file I/O from its buffers uses fixed buffers. Returns
     /// whether the kernel took it; without (memory lock limit) I/O works all the same, somewhat slower.
     pub fn register_pool(&mut self, pool: &Pool) -> bool {
-        dispatch!(mut self.register_pool(pool))
+        match &mut self.backend {
+            Backend::Ring(ring) => ring.register_pool(pool),
+            // Simulated I/O needs no registration, so that none can fail.
+            Backend::Simulated(_) => true,
+        }
     }
 
     /// The time at the start of this turn.
@@ -111,17 +115,26 @@ impl Reactor {
 
     /// The clock itself, for measuring; simulated time under simulation.
     pub fn clock(&self) -> Time {
-        dispatch!(self.clock())
+        match &self.backend {
+            Backend::Ring(_) => ring::clock(),
+            Backend::Simulated(port) => port.clock(),
+        }
     }
 
     /// Seconds since the Unix epoch, as a duration, for timestamps.
     pub fn wall_clock(&self) -> Duration {
-        dispatch!(self.wall_clock())
+        match &self.backend {
+            Backend::Ring(_) => ring::wall_clock(),
+            Backend::Simulated(port) => port.wall_clock(),
+        }
     }
 
     /// The most that it spins for an event, as its configuration says; none in a simulation.
     pub fn spin(&self) -> Duration {
-        dispatch!(self.spin())
+        match &self.backend {
+            Backend::Ring(ring) => ring.pace.spin.most(),
+            Backend::Simulated(_) => Duration::ZERO,
+        }
     }
 
     /// So many pieces of work were done since the last call, each worth a little more spinning: a quarter of
@@ -129,7 +142,9 @@ impl Reactor {
     /// then.
     #[inline]
     pub fn worked(&mut self, pieces: u32) {
-        dispatch!(mut self.worked(pieces));
+        if let Backend::Ring(ring) = &mut self.backend {
+            ring.pace.spin.worked(pieces);
+        }
     }
 
     /// Submits what was queued and collects completions. With [`Wait::Event`] and [`Wait::Answer`] it returns when
@@ -144,7 +159,9 @@ impl Reactor {
     /// Submits what was queued now instead of with the next turn, for a device that has little else to do: a system
     /// call more.
     pub fn submit_now(&mut self) {
-        dispatch!(mut self.submit_now());
+        if let Backend::Ring(ring) = &mut self.backend {
+            ring.submit_now();
+        }
     }
 
     /// The next completion collected by the last turn.
@@ -224,7 +241,9 @@ impl Reactor {
     /// Once in a while: receives that have waited for data since several of these calls give the pages of their
     /// staging memory back, at most so many of them.
     pub fn trim_receives(&mut self, count_max: usize) {
-        dispatch!(mut self.trim_receives(count_max));
+        if let Backend::Ring(ring) = &mut self.backend {
+            ring.in_flight.trim_receives(count_max);
+        }
     }
 
     /// Sends the whole batch. One send per socket may be in flight: the next waits for its completion.
@@ -236,7 +255,9 @@ impl Reactor {
     /// Makes the sends of bytes that are [lent](ringfab_memory::BorrowedPages), as far as sockets take them at once.
     /// What is left goes to the ring with the next turn, before which the borrows must have ended.
     pub fn send_borrowed(&mut self) {
-        dispatch!(mut self.send_borrowed());
+        if let Backend::Ring(ring) = &mut self.backend {
+            ring.in_flight.send_borrowed();
+        }
     }
 
     /// Sends what is queued in the kernel and then an end of stream to the peer; receiving goes on.
@@ -294,28 +315,15 @@ impl Reactor {
     /// # Errors
     /// When the descriptor table is full, or in a simulation.
     pub fn adopt_file(&mut self, file: Arc<File>, info: &FileInfo) -> io::Result<FileId> {
-        dispatch!(mut self.adopt_file(file, info))
+        match &mut self.backend {
+            Backend::Ring(ring) => ring.adopt_file(file, info),
+            Backend::Simulated(_) => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+        }
     }
 
-    /// Adopts an open file (a pipe end, a character device) for reading and writing at offset `u64::MAX` (none). A
-    /// read gives what there is, a write goes on until everything is written. Devices should be opened with
-    /// `O_NONBLOCK`: their reads then wait in a poll, and otherwise each in a thread of the kernel.
-    ///
-    /// # Errors
-    /// When the descriptor table is full, or in a simulation.
-    pub fn attach_file(&mut self, file: File) -> io::Result<FileId> {
-        dispatch!(mut self.attach_file(file))
-    }
-
-    /// Closes a file after the operations in flight on it.
-    pub fn close_file(&mut self, file: FileId) {
-        dispatch!(mut self.close_file(file));
-    }
-
-    /// Takes no more operations on a file. Unlike [`Reactor::close_file`] it leaves those in flight to end by
-    /// themselves.
-    pub fn retire_file(&mut self, file: FileId) {
-        dispatch!(mut self.retire_file(file));
+    /// Takes no more operations on a file, and closes it after those in flight.
+    pub fn close_file(&mut self, file: FileId, in_flight: OnClose) {
+        dispatch!(mut self.close_file(file, in_flight));
     }
 
     /// Asks for the size of a file; completes with [`Payload::FileBytes`](crate::Payload::FileBytes).
@@ -371,6 +379,8 @@ impl Reactor {
     /// Ends every [`Reactor::poll_readable`] of a descriptor: each completes with `ECANCELED`, unless it had become
     /// readable. A descriptor that is polled stays open inside the kernel, even when it is closed.
     pub fn stop_polling(&mut self, descriptor: std::os::fd::RawFd) {
-        dispatch!(mut self.stop_polling(descriptor));
+        if let Backend::Ring(ring) = &mut self.backend {
+            ring.stop_polling(descriptor);
+        }
     }
 }

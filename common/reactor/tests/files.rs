@@ -5,9 +5,10 @@ mod support;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use ringfab_memory::{Buffer, Pool};
-use ringfab_reactor::{Allocate, FileId, FileInfo, FileOptions, Payload, Reactor};
+use ringfab_reactor::{Allocate, FileId, FileInfo, FileOptions, OnClose, Payload, Reactor};
 use support::*;
 
 const FILE_BYTES: usize = 1 << 20;
@@ -163,7 +164,7 @@ fn closing_a_file_with_operations_in_flight_gives_the_buffers_back() {
             let buffer = bench.pool.take(131_072).expect("a buffer");
             bench.reactor.read_file(bench.file, index * 131_072, buffer, 0, 131_072, token(1));
         }
-        bench.reactor.close_file(bench.file);
+        bench.reactor.close_file(bench.file, OnClose::Cancel);
         for _ in 0..8 {
             let completion = expect(&mut bench.reactor, token(1));
             if let Err(error) = completion.result {
@@ -215,7 +216,10 @@ fn dropping_the_reactor_with_operations_in_flight_gives_the_buffers_back_soon() 
     let pool = {
         let mut bench = bench(true, true);
         let (reader, _writer) = nix::unistd::pipe().expect("a pipe");
-        let pipe = bench.reactor.attach_file(reader.into()).expect("a slot");
+        // A read that does not end by itself.
+        let info =
+            FileInfo { bytes: 0, block_device: false, offset_align: 1, memory_align: 1, remote: false };
+        let pipe = bench.reactor.adopt_file(Arc::new(reader.into()), &info).expect("a slot");
         for _ in 0..4 {
             let buffer = bench.pool.take(4096).expect("a buffer");
             bench.reactor.read_file(pipe, 0, buffer, 0, 4096, token(1));
@@ -228,44 +232,6 @@ fn dropping_the_reactor_with_operations_in_flight_gives_the_buffers_back_soon() 
     assert_eq!(pool.usage().taken, 0);
     assert!(pool.take(1).expect("a buffer").registration().is_none(), "the ring is gone");
     assert!(start.elapsed().as_secs() < 4, "nothing had to be given up");
-}
-
-#[test]
-fn pipes_are_read_as_they_fill_and_written_as_they_empty() {
-    for flags in [nix::fcntl::OFlag::empty(), nix::fcntl::OFlag::O_NONBLOCK] {
-        let mut reactor = reactor();
-        let pool = pool(1 << 20, 3);
-        let (reader, writer) = nix::unistd::pipe2(flags).expect("a pipe");
-        let reader = reactor.attach_file(reader.into()).expect("a slot");
-        let writer = reactor.attach_file(writer.into()).expect("a slot");
-        let mut sent = pool.take(1 << 20).expect("a buffer");
-        for (index, byte) in sent.iter_mut().enumerate() {
-            *byte = (index / 1000) as u8;
-        }
-        reactor.read_file(reader, u64::MAX, pool.take(50_000).expect("a buffer"), 0, 50_000, token(1));
-        reactor.write_file(writer, u64::MAX, sent.share(), 0, 1 << 20, false, token(2));
-        let (mut received, mut written) = (0, false);
-        while received < 1 << 20 || !written {
-            let completion = next(&mut reactor);
-            let bytes = completion.result.expect("no failure") as usize;
-            match completion.payload {
-                Payload::Buffer(buffer) => {
-                    assert!(bytes > 0);
-                    for (index, byte) in buffer[..bytes].iter().enumerate() {
-                        assert_eq!(*byte, ((received + index) / 1000) as u8);
-                    }
-                    received += bytes;
-                    if received < 1 << 20 {
-                        reactor.read_file(reader, u64::MAX, buffer, 0, 50_000, token(1));
-                    }
-                }
-                _ => {
-                    assert_eq!(bytes, 1 << 20);
-                    written = true;
-                }
-            }
-        }
-    }
 }
 
 #[test]
@@ -298,14 +264,14 @@ fn a_file_that_was_opened_elsewhere_works_as_any_and_is_closed_by_who_opened_it(
     let options = FileOptions { direct: false, read_only: false };
     let info = ringfab_reactor::inspect_file(&file, options).expect("a regular file");
     assert_eq!((info.bytes, info.block_device), (4096, false));
-    let file = std::sync::Arc::new(file);
-    let id = reactor.adopt_file(std::sync::Arc::clone(&file), &info).expect("room");
+    let file = Arc::new(file);
+    let id = reactor.adopt_file(Arc::clone(&file), &info).expect("room");
     assert_eq!(std::sync::Arc::strong_count(&file), 2);
     let pool = pool(4096, 1);
     let shared_buffer = pool.take(4096).expect("a buffer").share();
     reactor.write_file(id, 0, shared_buffer, 0, 4096, false, token(1));
     // What is in flight on a file that is given up ends as if it were not.
-    reactor.retire_file(id);
+    reactor.close_file(id, OnClose::Finish);
     assert_eq!(expect(&mut reactor, token(1)).result.expect("written"), 4096);
     assert_eq!(std::sync::Arc::strong_count(&file), 1, "the reactor has let go of it");
     reactor.sync_file(id, token(2));
@@ -331,7 +297,7 @@ fn a_file_says_how_long_it_is_by_now() {
         completion.result.expect("an answer");
         assert!(matches!(completion.payload, ringfab_reactor::Payload::FileBytes(now) if now == bytes));
     }
-    reactor.close_file(file);
+    reactor.close_file(file, OnClose::Cancel);
     reactor.file_bytes(file, token(2));
     assert!(expect(&mut reactor, token(2)).result.is_err());
 }

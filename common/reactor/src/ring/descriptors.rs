@@ -91,8 +91,6 @@ pub(super) enum Role {
     File {
         /// What direct I/O needs offsets to be aligned to; 1 without.
         offset_align: u32,
-        /// It has no offsets: a pipe or a character device.
-        stream: bool,
         /// Threads of the kernel take its reads and writes: see [`FileInfo::remote`](crate::FileInfo::remote).
         remote: bool,
     },

@@ -8,18 +8,17 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use super::Ring;
+use super::in_flight::InFlight;
 use super::operations::{OperationKind, Outcome};
 use crate::SendBatch;
 
 /// With more receives than this a round of tries takes longer than the ring does.
 const TRIED_MAX: usize = 4;
 
-impl Ring {
-    /// Before a turn: makes a lone send, and decides whether receives are tried. Otherwise they go to the ring with
-    /// everything else, receives last, so that what a peer waits for leaves first.
-    pub(super) fn sort_transfers(&mut self) {
-        let spins = !self.spin.time().is_zero() && !self.draining;
+impl InFlight {
+    /// Before a turn: if the loop spins, makes a lone send, and has a few receives tried. Everything else goes to the
+    /// ring, receives last, so that what a peer waits for leaves first.
+    pub(super) fn sort_transfers(&mut self, spins: bool) {
         match self.sends[..] {
             [] => {}
             [name] if spins && !self.queues.has_submissions() => {

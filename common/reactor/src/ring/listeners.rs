@@ -11,11 +11,13 @@ use ringfab_base::SlotId;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::Ring;
+use super::clock::clock;
 use super::descriptors::{Kind, Role, SocketFile, tcp_address};
+use super::in_flight::InFlight;
 use super::operations::{OperationKind, Outcome};
 use super::sockets::tcp_socket;
 use super::timers::Alarm;
-use crate::{Bind, Completion, ListenAddr, ListenerId, Payload, PeerAddr, SocketOptions, Token};
+use crate::{Bind, Completion, ListenAddr, ListenerId, Payload, PeerAddr, SocketId, SocketOptions, Token};
 
 /// Connections that may wait to be accepted; the kernel lowers it to its own limit.
 const BACKLOG: i32 = 4096;
@@ -40,20 +42,22 @@ impl Ring {
             }
         };
         let role = Role::Listener { token, file };
-        let id = self.descriptors.insert(self.queues.submitter(), OwnedFd::from(socket), role)?;
-        self.start(token, id.index, OperationKind::Accept);
+        let id = self.in_flight.insert(OwnedFd::from(socket), role)?;
+        self.in_flight.start(token, id.index, OperationKind::Accept);
         Ok(Bind { listener: ListenerId(id), address })
     }
 
     pub(crate) fn close_listener(&mut self, listener: ListenerId) {
-        let found = self.descriptors.find(Kind::Listener, listener.0);
+        let found = self.in_flight.descriptors.find(Kind::Listener, listener.0);
         let Some(index) = found else { return };
-        if let Some(Role::Listener { file: Some(file), .. }) = self.descriptors.role_mut(index) {
+        if let Some(Role::Listener { file: Some(file), .. }) = self.in_flight.descriptors.role_mut(index) {
             file.remove();
         }
-        self.close(index);
+        self.in_flight.close(index);
     }
+}
 
+impl InFlight {
     /// A multi-shot accept has something to say: a connection, an error, or its end.
     pub(super) fn accepted(&mut self, name: u64, outcome: Outcome) {
         let Some(operation) = self.operations.get_mut(name) else { return };
@@ -83,9 +87,9 @@ impl Ring {
         // A peer that is gone already has no address and is nobody's loss.
         let Ok(peer) = SockRef::from(&socket).peer_addr() else { return };
         let peer = peer.as_socket().map_or(PeerAddr::Unix, PeerAddr::Tcp);
-        match self.attach_socket(socket, false) {
+        match self.insert(socket, Role::socket(false)) {
             Ok(id) => {
-                let payload = Payload::Accepted(id, peer);
+                let payload = Payload::Accepted(SocketId(id), peer);
                 self.ready.push_back(Completion { token, result: Ok(0), payload });
             }
             Err(error) => {
@@ -105,7 +109,7 @@ impl Ring {
             let error = io::Error::from_raw_os_error(errno);
             tracing::warn!(%error, rest = ?ACCEPT_REST, "cannot accept connections for now");
             let listener = self.descriptors.id(index);
-            self.timers.set(self.now + ACCEPT_REST, Alarm::Accept(listener));
+            self.timers.set(clock() + ACCEPT_REST, Alarm::Accept(listener));
             return;
         }
         self.refuse(token, errno, Payload::None);

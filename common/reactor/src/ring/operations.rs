@@ -66,7 +66,7 @@ pub(super) enum OperationKind {
 /// A range of memory on its way to or from a range of a file.
 pub(super) struct Transfer<M> {
     pub(super) memory: M,
-    /// Offset in the file; [`STREAM`] for one without offsets.
+    /// Offset in the file.
     pub(super) offset: u64,
     /// Offset in the memory.
     pub(super) at: usize,
@@ -77,12 +77,7 @@ pub(super) struct Transfer<M> {
     pub(super) registration: Option<u16>,
     /// A thread of the kernel takes the operation: see [`FileInfo::remote`](crate::FileInfo::remote).
     pub(super) threaded: bool,
-    /// The file said that it would block; the operation now waits until it does not.
-    pub(super) polling: bool,
 }
-
-/// The offset that stands for "none": a pipe or a character device.
-pub(super) const STREAM: u64 = u64::MAX;
 
 impl<M> Transfer<M> {
     fn flags(&self) -> squeue::Flags {
@@ -90,7 +85,7 @@ impl<M> Transfer<M> {
     }
 
     fn position(&self) -> u64 {
-        if self.offset == STREAM { STREAM } else { self.offset + u64::from(self.done) }
+        self.offset + u64::from(self.done)
     }
 
     fn place(&self) -> (usize, usize) {
@@ -127,8 +122,6 @@ impl Operation {
             OperationKind::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
             OperationKind::Receive { operation, poll_first } => receive_entry(fd, operation, *poll_first),
             OperationKind::Send { batch, sealed } => send_entry(fd, batch, *sealed),
-            OperationKind::Read(transfer) if transfer.polling => poll_entry(fd, libc::POLLIN),
-            OperationKind::Write { transfer, .. } if transfer.polling => poll_entry(fd, libc::POLLOUT),
             OperationKind::Read(transfer) => read_entry(fd, transfer),
             OperationKind::Write { transfer, durable } => write_entry(fd, transfer, *durable),
             OperationKind::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
@@ -136,7 +129,9 @@ impl Operation {
                 opcode::Fallocate::new(fd, *length).offset(*offset).mode(*mode).build()
             }
             OperationKind::Size(file, status) => return size_entry(*file, status),
-            OperationKind::Poll(foreign) => return poll_entry(types::Fd(*foreign), libc::POLLIN),
+            OperationKind::Poll(foreign) => {
+                return opcode::PollAdd::new(types::Fd(*foreign), libc::POLLIN as u32).build();
+            }
             OperationKind::Wake(eventfd, count) => {
                 return opcode::Read::new(types::Fd(*eventfd), count.as_mut_ptr(), 8).build();
             }
@@ -227,10 +222,6 @@ fn size_entry(file: RawFd, status: &mut libc::statx) -> squeue::Entry {
     let place = std::ptr::from_mut(status).cast();
     let statx = opcode::Statx::new(types::Fd(file), c"".as_ptr(), place);
     statx.flags(libc::AT_EMPTY_PATH).mask(libc::STATX_SIZE).build()
-}
-
-fn poll_entry(fd: types::Fd, events: libc::c_short) -> squeue::Entry {
-    opcode::PollAdd::new(fd, events as u32).build()
 }
 
 fn cancel_entry(target: Target) -> squeue::Entry {

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
+use super::Ring;
 use super::descriptors::{Kind, Owner, Role, tcp_address};
+use super::in_flight::InFlight;
 use super::operations::{Operation, OperationKind};
-use super::{Progress, Ring};
 use crate::record::RecordControl;
 use crate::{Payload, ReceiveOp, SendBatch, SocketId, SocketOptions, Token};
 
@@ -22,25 +23,92 @@ impl Ring {
     ) -> io::Result<SocketId> {
         let socket = tcp_socket(address, options)?;
         let id = self.attach_socket(socket.into(), false)?;
-        self.start(token, id.0.index, OperationKind::Connect(Box::new(SockAddr::from(address))));
+        self.in_flight.start(token, id.0.index, OperationKind::Connect(Box::new(SockAddr::from(address))));
         Ok(id)
     }
 
     pub(crate) fn socket_addresses(&self, socket: SocketId) -> io::Result<(SocketAddr, SocketAddr)> {
-        let index = self.find_socket(socket).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
-        let fd = self.descriptors.fd(index).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        let index =
+            self.in_flight.find_socket(socket).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        let fd =
+            self.in_flight.descriptors.fd(index).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
         let socket = SockRef::from(&fd);
         Ok((tcp_address(&socket.local_addr()?)?, tcp_address(&socket.peer_addr()?)?))
     }
 
     pub(crate) fn receive(&mut self, socket: SocketId, operation: Box<ReceiveOp>, token: Token) {
         assert!(operation.capacity() > 0, "a receive without room would look like the end of the stream");
-        match self.find_socket(socket) {
-            Some(index) => self.start_receive(token, index, operation),
-            None => self.refuse(token, libc::ECANCELED, Payload::Receive(operation)),
+        match self.in_flight.find_socket(socket) {
+            Some(index) => self.in_flight.start_receive(token, index, operation),
+            None => self.in_flight.refuse(token, libc::ECANCELED, Payload::Receive(operation)),
         }
     }
 
+    pub(crate) fn send(&mut self, socket: SocketId, batch: Box<SendBatch>, token: Token) {
+        let Some(index) = self.in_flight.find_socket(socket) else {
+            return self.in_flight.refuse(token, libc::ECANCELED, Payload::Send(batch));
+        };
+        if let Some(Role::Socket { sends, .. }) = self.in_flight.descriptors.role_mut(index) {
+            assert_eq!(*sends, 0, "one send per socket may be in flight");
+            *sends += 1;
+        }
+        self.in_flight.descriptors.begin(index);
+        let sealed = self.in_flight.descriptors.is_protected(index);
+        if sealed && batch.is_record() {
+            clear_error(self.in_flight.descriptors.fd(index));
+        }
+        let held = OperationKind::Send { batch, sealed };
+        let name = self.in_flight.operations.insert(Operation { token, descriptor: index, held });
+        self.in_flight.sends.push(name);
+    }
+
+    pub(crate) fn shutdown_write(&mut self, socket: SocketId) {
+        let Some(index) = self.in_flight.find_socket(socket) else { return };
+        if let Some(Role::Socket { sends, shutdown, .. }) = self.in_flight.descriptors.role_mut(index)
+            && *sends > 0
+        {
+            *shutdown = true;
+            return;
+        }
+        self.in_flight.shutdown_now(index);
+    }
+
+    pub(crate) fn close_socket(&mut self, socket: SocketId) {
+        if let Some(index) = self.in_flight.find_socket(socket) {
+            self.in_flight.close(index);
+        }
+    }
+
+    pub(crate) fn abort_socket(&mut self, socket: SocketId) {
+        let Some(index) = self.in_flight.find_socket(socket) else { return };
+        if let Some(fd) = self.in_flight.descriptors.fd(index)
+            && let Err(error) = SockRef::from(&fd).set_linger(Some(Duration::ZERO))
+        {
+            tracing::debug!(%error, fd = fd.as_raw_fd(), "closed without a reset");
+        }
+        self.in_flight.close(index);
+    }
+
+    /// The socket, and whether the kernel protects its records.
+    pub(crate) fn detach_socket(&mut self, socket: SocketId) -> (OwnedFd, bool) {
+        let index = self.in_flight.find_socket(socket).expect("only a live socket can be detached");
+        let protected = self.in_flight.descriptors.is_protected(index);
+        assert_eq!(
+            self.in_flight.descriptors.in_flight(index),
+            0,
+            "a socket is detached with nothing in flight"
+        );
+        let fd = self.in_flight.descriptors.release(self.in_flight.queues.submitter(), index);
+        let Some(Owner::Own(fd)) = fd else { unreachable!("a live socket has a descriptor of its own") };
+        (fd, protected)
+    }
+
+    pub(crate) fn attach_socket(&mut self, fd: OwnedFd, protected: bool) -> io::Result<SocketId> {
+        Ok(SocketId(self.in_flight.insert(fd, Role::socket(protected))?))
+    }
+}
+
+impl InFlight {
     fn start_receive(&mut self, token: Token, descriptor: u32, mut operation: Box<ReceiveOp>) {
         let protected = self.descriptors.is_protected(descriptor);
         operation.control = protected.then(RecordControl::default);
@@ -64,24 +132,6 @@ impl Ring {
         }
     }
 
-    pub(crate) fn send(&mut self, socket: SocketId, batch: Box<SendBatch>, token: Token) {
-        let Some(index) = self.find_socket(socket) else {
-            return self.refuse(token, libc::ECANCELED, Payload::Send(batch));
-        };
-        if let Some(Role::Socket { sends, .. }) = self.descriptors.role_mut(index) {
-            assert_eq!(*sends, 0, "one send per socket may be in flight");
-            *sends += 1;
-        }
-        self.descriptors.begin(index);
-        let sealed = self.descriptors.is_protected(index);
-        if sealed && batch.is_record() {
-            clear_error(self.descriptors.fd(index));
-        }
-        let held = OperationKind::Send { batch, sealed };
-        let name = self.operations.insert(Operation { token, descriptor: index, held });
-        self.sends.push(name);
-    }
-
     /// A send has ended: an end of stream that waited for it follows.
     pub(super) fn sent(&mut self, index: u32) {
         if let Some(Role::Socket { sends, shutdown, .. }) = self.descriptors.role_mut(index) {
@@ -93,54 +143,12 @@ impl Ring {
         }
     }
 
-    pub(crate) fn shutdown_write(&mut self, socket: SocketId) {
-        let Some(index) = self.find_socket(socket) else { return };
-        if let Some(Role::Socket { sends, shutdown, .. }) = self.descriptors.role_mut(index)
-            && *sends > 0
-        {
-            *shutdown = true;
-            return;
-        }
-        self.shutdown_now(index);
-    }
-
     fn shutdown_now(&self, index: u32) {
         let Some(fd) = self.descriptors.fd(index) else { return };
         // A socket that is not connected any more has nothing left to end; the reader learns of that.
         if let Err(error) = SockRef::from(&fd).shutdown(std::net::Shutdown::Write) {
             tracing::debug!(%error, fd = fd.as_raw_fd(), "no end of stream sent");
         }
-    }
-
-    pub(crate) fn close_socket(&mut self, socket: SocketId) {
-        if let Some(index) = self.find_socket(socket) {
-            self.close(index);
-        }
-    }
-
-    pub(crate) fn abort_socket(&mut self, socket: SocketId) {
-        let Some(index) = self.find_socket(socket) else { return };
-        if let Some(fd) = self.descriptors.fd(index)
-            && let Err(error) = SockRef::from(&fd).set_linger(Some(Duration::ZERO))
-        {
-            tracing::debug!(%error, fd = fd.as_raw_fd(), "closed without a reset");
-        }
-        self.close(index);
-    }
-
-    /// The socket, and whether the kernel protects its records.
-    pub(crate) fn detach_socket(&mut self, socket: SocketId) -> (OwnedFd, bool) {
-        let index = self.find_socket(socket).expect("only a live socket can be detached");
-        let protected = self.descriptors.is_protected(index);
-        assert_eq!(self.descriptors.in_flight(index), 0, "a socket is detached with nothing in flight");
-        let fd = self.descriptors.release(self.queues.submitter(), index);
-        let Some(Owner::Own(fd)) = fd else { unreachable!("a live socket has a descriptor of its own") };
-        (fd, protected)
-    }
-
-    pub(crate) fn attach_socket(&mut self, fd: OwnedFd, protected: bool) -> io::Result<SocketId> {
-        let id = self.descriptors.insert(self.queues.submitter(), fd, Role::socket(protected))?;
-        Ok(SocketId(id))
     }
 
     #[inline]
@@ -155,22 +163,6 @@ impl Ring {
 fn clear_error(fd: Option<BorrowedFd<'_>>) {
     if let Some(Ok(Some(error))) = fd.map(|fd| SockRef::from(&fd).take_error()) {
         tracing::debug!(%error, "the error of a socket is cleared");
-    }
-}
-
-/// A send goes on until every byte was taken or the socket failed.
-pub(super) fn send_progress(batch: &mut SendBatch, result: Result<u32, i32>, ending: bool) -> Progress {
-    match result {
-        Ok(0) if batch.unsent_bytes() > 0 => Progress::Done(Err(libc::EPIPE)),
-        Ok(taken) => {
-            batch.advance(taken as usize);
-            if batch.unsent_bytes() == 0 {
-                return Progress::Done(Ok(batch.bytes() as u32));
-            }
-            if ending { Progress::Done(Err(libc::ECANCELED)) } else { Progress::Continue }
-        }
-        Err(libc::EAGAIN) if !ending => Progress::Continue,
-        Err(errno) => Progress::Done(Err(errno)),
     }
 }
 

@@ -1,10 +1,10 @@
 //! One turn of the loop: submit, collect, and wait by spinning first and sleeping then.
 
 use std::io;
-use std::time::Duration;
 
-use super::{Alarm, Ring};
-use crate::{Completion, Payload, Time, Wait};
+use super::Ring;
+use super::clock::clock;
+use crate::{Time, Wait};
 
 /// Looks at shared memory between two looks at the clock while spinning.
 const SPINS_PER_CLOCK: u32 = 32;
@@ -12,109 +12,72 @@ const SPINS_PER_CLOCK: u32 = 32;
 /// The same where each look is a system call, too.
 const TRIES_PER_CLOCK: u32 = 2;
 
-/// The clock of [`Time`]: CLOCK_MONOTONIC.
-pub fn clock() -> Time {
-    Time::from_nanos(read_clock(libc::CLOCK_MONOTONIC).as_nanos() as u64)
-}
-
-/// Seconds since the Unix epoch.
-pub(crate) fn wall_clock() -> Duration {
-    read_clock(libc::CLOCK_REALTIME)
-}
-
-fn read_clock(which: libc::clockid_t) -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel fills the structure that lives in this frame.
-    let result = unsafe { libc::clock_gettime(which, &raw mut time) };
-    assert_eq!(result, 0, "a clock that every Linux has");
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 impl Ring {
     pub(crate) fn turn(&mut self, wait: Wait) -> io::Result<()> {
-        self.turns += 1;
-        self.spin.begin(wait);
+        self.pace.turns += 1;
+        self.pace.spin.begin(wait);
         let waits = wait != Wait::No;
-        self.wake.set_turns(self.turns);
-        self.sort_transfers();
+        self.wake.set_turns(self.pace.turns);
+        let spins = !self.pace.spin.time().is_zero() && !self.in_flight.draining;
+        self.in_flight.sort_transfers(spins);
         if waits && self.is_time_to_sleep() {
             // One system call submits and waits.
             self.sleep()?;
         }
         self.collect()?;
-        self.try_receives();
+        self.in_flight.try_receives();
         // A wake-up is answered by any turn that returns, so it is taken even when there are completions.
         let mut woken = self.wake.flags().take();
-        while waits && self.ready.is_empty() && !woken {
+        while waits && self.in_flight.ready.is_empty() && !woken {
             self.pause()?;
             self.collect()?;
             woken = self.wake.flags().take();
         }
-        if woken || !self.ready.is_empty() {
+        if woken || !self.in_flight.ready.is_empty() {
             if waits {
-                self.spin.waited(self.now - self.last_event);
+                self.pace.spin.waited(self.pace.now - self.pace.last_event);
             }
-            self.last_event = self.now;
+            self.pace.last_event = self.pace.now;
         }
         Ok(())
     }
 
     /// Whether there is nothing to collect now and has been nothing for as long as is spun.
     fn is_time_to_sleep(&mut self) -> bool {
-        if !self.ready.is_empty() || self.queues.wants_enter() || self.queues.has_completions() {
+        if !self.in_flight.ready.is_empty()
+            || self.in_flight.queues.wants_enter()
+            || self.in_flight.queues.has_completions()
+        {
             return false;
         }
-        self.now = clock();
-        self.now >= self.spin_end() && self.now < self.timers.next()
-    }
-
-    /// Until when to spin for what comes next. Who waits for an answer spins on a shared processor, too, and offers
-    /// it: if all sleep that share it, each answer takes a wake-up at either end.
-    fn spin_end(&self) -> Time {
-        if self.yields.is_shared(self.now) && !self.spin.is_for_answer() {
-            return self.last_event;
-        }
-        self.last_event + self.spin.time()
+        self.pace.now = clock();
+        self.pace.now >= self.pace.spin_end() && self.pace.now < self.in_flight.timers.next()
     }
 
     /// Submits what is queued, lets the kernel run its deferred work, and takes all completions and due timers.
     fn collect(&mut self) -> io::Result<()> {
-        if self.queues.has_submissions() || self.queues.wants_enter() {
-            self.queues.enter(0, None)?;
+        if self.in_flight.queues.has_submissions() || self.in_flight.queues.wants_enter() {
+            self.in_flight.queues.enter(0, None)?;
         }
-        self.reap();
-        self.now = clock();
-        self.fire_timers();
+        self.in_flight.reap();
+        self.pace.now = clock();
+        self.in_flight.fire_timers(self.pace.now);
         Ok(())
     }
 
     pub(crate) fn submit_now(&mut self) {
-        if self.queues.has_submissions() {
+        if self.in_flight.queues.has_submissions() {
             // A failure shows again at the next turn, which reports it.
-            let _ = self.queues.enter(0, None);
-        }
-    }
-
-    fn fire_timers(&mut self) {
-        if self.timers.next() > self.now {
-            return;
-        }
-        while let Some(alarm) = self.timers.pop_due(self.now) {
-            match alarm {
-                Alarm::User(token) => {
-                    self.ready.push_back(Completion { token, result: Ok(0), payload: Payload::None });
-                }
-                Alarm::Accept(listener) => self.resume_accept(listener),
-            }
+            let _ = self.in_flight.queues.enter(0, None);
         }
     }
 
     /// Waits until something may have happened. Continuations that completions queued are submitted first.
     fn pause(&mut self) -> io::Result<()> {
-        if self.queues.has_submissions() {
+        if self.in_flight.queues.has_submissions() {
             return Ok(());
         }
-        if self.now < self.spin_end() {
+        if self.pace.now < self.pace.spin_end() {
             self.spin_for_a_while();
             return Ok(());
         }
@@ -124,41 +87,41 @@ impl Ring {
     /// Looks at shared memory and at busy sockets until there is something to collect, a wake-up, a due timer or the
     /// end of the spin.
     fn spin_for_a_while(&mut self) {
-        let start = self.now;
+        let start = self.pace.now;
         let mut offered = start;
-        let mut end = self.spin_end().min(self.timers.next());
-        let looks = if self.receives.is_empty() { SPINS_PER_CLOCK } else { TRIES_PER_CLOCK };
-        'spin: while self.now < end {
+        let mut end = self.pace.spin_end().min(self.in_flight.timers.next());
+        let looks = if self.in_flight.receives.is_empty() { SPINS_PER_CLOCK } else { TRIES_PER_CLOCK };
+        'spin: while self.pace.now < end {
             for _ in 0..looks {
-                let due = self.queues.wants_enter()
-                    || self.queues.has_completions()
+                let due = self.in_flight.queues.wants_enter()
+                    || self.in_flight.queues.has_completions()
                     || self.wake.flags().is_pending();
-                if due || self.try_receives() {
+                if due || self.in_flight.try_receives() {
                     break 'spin;
                 }
                 std::hint::spin_loop();
             }
-            self.now = clock();
-            if self.now - offered >= self.yields.pause() {
+            self.pace.now = clock();
+            if self.pace.now - offered >= self.pace.yields.pause() {
                 std::thread::yield_now();
                 offered = clock();
-                self.yields.made(offered, offered - self.now);
-                self.now = offered;
-                end = end.min(self.spin_end());
+                self.pace.yields.made(offered, offered - self.pace.now);
+                self.pace.now = offered;
+                end = end.min(self.pace.spin_end());
             }
         }
-        self.wake.add_spun(self.now - start);
+        self.wake.add_spun(self.pace.now - start);
     }
 
     /// Sleeps in the kernel until a completion, a wake-up or the next timer.
     fn sleep(&mut self) -> io::Result<()> {
-        self.queue_receives();
-        let deadline = self.timers.next();
-        let timeout = (deadline != Time::MAX).then(|| deadline - self.now);
+        self.in_flight.queue_receives();
+        let deadline = self.in_flight.timers.next();
+        let timeout = (deadline != Time::MAX).then(|| deadline - self.pace.now);
         if self.wake.flags().prepare_sleep() {
-            let start = self.now;
-            self.sleeps += 1;
-            let result = self.queues.enter(1, timeout);
+            let start = self.pace.now;
+            self.pace.sleeps += 1;
+            let result = self.in_flight.queues.enter(1, timeout);
             self.wake.add_slept(clock() - start);
             self.wake.flags().end_sleep();
             return result;

@@ -9,7 +9,7 @@ use ringfab_memory::{Buffer, SharedBuffer};
 use super::HostId;
 use super::core::Event;
 use super::disk::{Disk, SECTOR_BYTES};
-use super::state::{OpenFile, PortKey, State, errno};
+use super::machines::{Machines, OpenFile, PortKey, errno};
 use crate::{FileId, FileInfo, FileOptions, Payload, Token};
 
 /// All disks and what is in flight on them.
@@ -101,25 +101,26 @@ impl Disks {
     }
 }
 
-impl State {
+impl Disks {
     pub(super) fn open_file(
         &mut self,
+        machines: &mut Machines,
         port: PortKey,
         path: &Path,
         options: FileOptions,
     ) -> io::Result<(FileId, FileInfo)> {
-        let host = self.ports[port].host;
-        let disk = self.disks.find(host, path).ok_or_else(|| errno(libc::ENOENT))?;
+        let host = machines.ports[port].host;
+        let disk = self.find(host, path).ok_or_else(|| errno(libc::ENOENT))?;
         let FileOptions { direct, read_only } = options;
-        let id = self.ports[port].files.insert(OpenFile {
+        let id = machines.ports[port].files.insert(OpenFile {
             disk,
             direct,
             read_only,
-            failures_told: self.disks.disks[disk].failures_told,
+            failures_told: self.disks[disk].failures_told,
         });
-        let align = if direct { self.disks.disks[disk].faults.alignment } else { 1 };
+        let align = if direct { self.disks[disk].faults.alignment } else { 1 };
         let info = FileInfo {
-            bytes: self.disks.disks[disk].bytes,
+            bytes: self.disks[disk].bytes,
             block_device: true,
             offset_align: align,
             memory_align: align,
@@ -129,41 +130,46 @@ impl State {
     }
 
     /// Starts an operation, or refuses it as the kernel would; either way it completes.
-    pub(super) fn start_on_disk(&mut self, port: PortKey, file: FileId, mut kind: Kind, token: Token) {
-        let Some(open) = self.ports[port].files.get(file.0).copied() else {
-            self.complete(port, token, Err(errno(libc::ECANCELED)), kind.into_payload());
+    pub(super) fn start_on_disk(
+        &mut self,
+        machines: &mut Machines,
+        port: PortKey,
+        file: FileId,
+        mut kind: Kind,
+        token: Token,
+    ) {
+        let Some(open) = machines.ports[port].files.get(file.0).copied() else {
+            machines.complete(port, token, Err(errno(libc::ECANCELED)), kind.into_payload());
             return;
         };
         if let Some(error) = self.refusal(open, &kind) {
-            self.complete(port, token, Err(errno(error)), kind.into_payload());
+            machines.complete(port, token, Err(errno(error)), kind.into_payload());
             return;
         }
-        let tells_failure = self.tells_failure(port, file, &kind);
-        let disk = &self.disks.disks[open.disk];
+        let tells_failure = self.tells_failure(machines, port, file, &kind);
+        let disk = &self.disks[open.disk];
         let (delay_min, delay_max, torn) =
             (disk.faults.delay_min, disk.faults.delay_max, disk.faults.torn_writes);
         if let Kind::Sync = kind {
             kind = Kind::SyncUntil(disk.version);
         }
-        let done = self.core.after(delay_min, delay_max);
-        let operation = self.core.next_sequence();
+        let done = machines.core.after(delay_min, delay_max);
+        let operation = machines.core.next_sequence();
         if torn && kind.changes() {
-            let part = self.core.after(delay_min, delay_max).min(done);
-            self.core.schedule(part, Event::DiskPart { operation });
+            let part = machines.core.after(delay_min, delay_max).min(done);
+            machines.core.schedule(part, Event::DiskPart { operation });
         }
-        self.core.schedule(done, Event::DiskDone { operation });
-        self.disks
-            .operations
-            .insert(operation, Operation { port, disk: open.disk, token, kind, tells_failure });
+        machines.core.schedule(done, Event::DiskDone { operation });
+        self.operations.insert(operation, Operation { port, disk: open.disk, token, kind, tells_failure });
     }
 
     /// Whether an operation is the one by which a file tells of a write-back that failed: it does so once.
-    fn tells_failure(&mut self, port: PortKey, file: FileId, kind: &Kind) -> bool {
+    fn tells_failure(&mut self, machines: &mut Machines, port: PortKey, file: FileId, kind: &Kind) -> bool {
         if !matches!(kind, Kind::Sync | Kind::Write { durable: true, .. }) {
             return false;
         }
-        let Some(open) = self.ports[port].files.get_mut(file.0) else { return false };
-        let disk = &mut self.disks.disks[open.disk];
+        let Some(open) = machines.ports[port].files.get_mut(file.0) else { return false };
+        let disk = &mut self.disks[open.disk];
         let tells = open.failures_told < disk.write_back_failures;
         if tells {
             (open.failures_told, disk.failures_told) = (disk.write_back_failures, disk.write_back_failures);
@@ -172,16 +178,22 @@ impl State {
     }
 
     /// Completes the question for a file's size: a disk keeps its own.
-    pub(super) fn complete_file_bytes(&mut self, port: PortKey, file: FileId, token: Token) {
-        let (result, payload) = match self.ports[port].files.get(file.0) {
-            Some(open) => (Ok(0), Payload::FileBytes(self.disks.disks[open.disk].bytes)),
+    pub(super) fn complete_file_bytes(
+        &mut self,
+        machines: &mut Machines,
+        port: PortKey,
+        file: FileId,
+        token: Token,
+    ) {
+        let (result, payload) = match machines.ports[port].files.get(file.0) {
+            Some(open) => (Ok(0), Payload::FileBytes(self.disks[open.disk].bytes)),
             None => (Err(errno(libc::ECANCELED)), Payload::None),
         };
-        self.complete(port, token, result, payload);
+        machines.complete(port, token, result, payload);
     }
 
     fn refusal(&self, open: OpenFile, kind: &Kind) -> Option<i32> {
-        let disk = &self.disks.disks[open.disk];
+        let disk = &self.disks[open.disk];
         let align = u64::from(disk.faults.alignment);
         if kind.changes() && open.read_only {
             return Some(libc::EBADF);
@@ -204,55 +216,55 @@ impl State {
     }
 
     /// Some sectors of a write become visible before it completes.
-    pub(super) fn disk_part_due(&mut self, operation: u64) {
-        let Some(found) = self.disks.operations.get(&operation) else { return };
-        let disk = &mut self.disks.disks[found.disk];
+    pub(super) fn disk_part_due(&mut self, machines: &mut Machines, operation: u64) {
+        let Some(found) = self.operations.get(&operation) else { return };
+        let disk = &mut self.disks[found.disk];
         if let Some((offset, bytes)) = found.kind.bytes_to_write(disk.bytes) {
-            disk.write(offset, &bytes, || self.core.chance(0.5));
+            disk.write(offset, &bytes, || machines.core.chance(0.5));
         }
     }
 
-    pub(super) fn disk_done_due(&mut self, operation: u64) {
-        let Some(mut found) = self.disks.operations.remove(&operation) else { return };
-        let disk = &mut self.disks.disks[found.disk];
+    pub(super) fn disk_done_due(&mut self, machines: &mut Machines, operation: u64) {
+        let Some(mut found) = self.operations.remove(&operation) else { return };
+        let disk = &mut self.disks[found.disk];
         let (error_probability, full_probability) =
             (disk.faults.error_probability, disk.faults.full_probability);
         let result = if found.tells_failure {
             Err(errno(libc::EIO))
-        } else if self.core.chance(error_probability) {
-            self.fail_part(&found);
+        } else if machines.core.chance(error_probability) {
+            self.fail_part(machines, &found);
             Err(errno(libc::EIO))
-        } else if found.kind.changes() && self.core.chance(full_probability) {
+        } else if found.kind.changes() && machines.core.chance(full_probability) {
             Err(errno(libc::ENOSPC))
         } else {
             disk.perform(&mut found.kind).map_err(errno)
         };
-        self.complete(found.port, found.token, result, found.kind.into_payload());
+        machines.complete(found.port, found.token, result, found.kind.into_payload());
     }
 
     /// A write that fails has happened in some of its sectors.
-    fn fail_part(&mut self, failed: &Operation) {
-        let disk = &mut self.disks.disks[failed.disk];
+    fn fail_part(&mut self, machines: &mut Machines, failed: &Operation) {
+        let disk = &mut self.disks[failed.disk];
         if let Some((offset, bytes)) = failed.kind.bytes_to_write(disk.bytes) {
-            let all_or_none = self.core.chance(0.5);
+            let all_or_none = machines.core.chance(0.5);
             let torn = disk.faults.torn_writes;
-            disk.write(offset, &bytes, || if torn { self.core.chance(0.5) } else { all_or_none });
+            disk.write(offset, &bytes, || if torn { machines.core.chance(0.5) } else { all_or_none });
         }
     }
 
     /// The power of a host goes: writes in flight happen in part or not, in any order, and then the volatile
     /// caches are lost.
-    pub(super) fn crash_disks(&mut self, host: HostId) {
-        let on_host = |operation: &Operation| self.disks.disks[operation.disk].host == host;
-        let found = self.disks.operations.iter().filter(|(_, operation)| on_host(operation));
+    pub(super) fn crash_disks(&mut self, machines: &mut Machines, host: HostId) {
+        let on_host = |operation: &Operation| self.disks[operation.disk].host == host;
+        let found = self.operations.iter().filter(|(_, operation)| on_host(operation));
         let mut keys: Vec<u64> = found.map(|(key, _)| *key).collect();
         while !keys.is_empty() {
-            let key = keys.swap_remove(self.core.below(keys.len() as u64) as usize);
-            let operation = self.disks.operations.remove(&key).expect("just listed");
-            self.fail_part(&operation);
+            let key = keys.swap_remove(machines.core.below(keys.len() as u64) as usize);
+            let operation = self.operations.remove(&key).expect("just listed");
+            self.fail_part(machines, &operation);
         }
-        for disk in self.disks.disks.iter_mut().filter(|disk| disk.host == host) {
-            disk.lose_power(&mut self.core);
+        for disk in self.disks.iter_mut().filter(|disk| disk.host == host) {
+            disk.lose_power(&mut machines.core);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::HostId;
 use super::core::{Event, EventKey};
-use super::state::{PortKey, State};
+use super::machines::{EndKey, Machines, PortKey};
 use crate::{ReceiveOp, SendBatch, SocketId, Time, Token};
 
 /// How a link between two hosts (or within one) behaves. The default is a quick link without faults.
@@ -60,19 +60,6 @@ impl Drop for SocketHandle {
 /// Ends whose handle was dropped outside of the world.
 type Orphans = Arc<Mutex<Vec<EndKey>>>;
 
-/// One end of a connection: side zero connected, side one accepted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct EndKey {
-    pub(super) connection: u64,
-    pub(super) side: usize,
-}
-
-impl EndKey {
-    pub(super) fn peer(self) -> Self {
-        Self { connection: self.connection, side: 1 - self.side }
-    }
-}
-
 /// All links and connections.
 #[derive(Default)]
 pub(super) struct Net {
@@ -86,12 +73,6 @@ pub(super) struct Net {
 pub(super) struct Link {
     pub(super) faults: Option<LinkFaults>,
     pub(super) partitioned: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Listener {
-    pub(super) address: SocketAddr,
-    pub(super) token: Token,
 }
 
 pub(super) struct Connection {
@@ -223,53 +204,53 @@ impl SocketHandle {
     }
 }
 
-impl State {
+impl Net {
     /// Puts a segment on the wire towards `to`, behind everything that is already there.
-    pub(super) fn push_segment(&mut self, to: EndKey, segment: Segment) {
-        let Some(connection) = self.net.connections.get(&to.connection) else { return };
+    pub(super) fn push_segment(&mut self, machines: &mut Machines, to: EndKey, segment: Segment) {
+        let Some(connection) = self.connections.get(&to.connection) else { return };
         let hosts = connection.ends.each_ref().map(|end| end.host);
-        let faults = self.net.faults(hosts[0], hosts[1]);
+        let faults = self.faults(hosts[0], hosts[1]);
         let (delay_min, delay_max) = (faults.delay_min, faults.delay_max);
-        let arrival = self.core.after(delay_min, delay_max);
-        let wire = &mut self.net.end(to).expect("looked up above").wire;
+        let arrival = machines.core.after(delay_min, delay_max);
+        let wire = &mut self.end(to).expect("looked up above").wire;
         let arrival = wire.segments.back().map_or(arrival, |(last, _)| arrival.max(*last));
         if let Segment::Data(bytes) = &segment {
             wire.bytes += bytes.len();
         }
         wire.segments.push_back((arrival, segment));
-        self.schedule_wire(to);
+        self.schedule_wire(machines, to);
     }
 
     /// Sees to it that the first segment on a wire has an event, unless the link is partitioned.
-    fn schedule_wire(&mut self, to: EndKey) {
-        let Some(connection) = self.net.connections.get(&to.connection) else { return };
+    fn schedule_wire(&mut self, machines: &mut Machines, to: EndKey) {
+        let Some(connection) = self.connections.get(&to.connection) else { return };
         let hosts = connection.ends.each_ref().map(|end| end.host);
-        let stalled = self.net.is_partitioned(hosts[0], hosts[1]);
-        let wire = &mut self.net.end(to).expect("looked up above").wire;
+        let stalled = self.is_partitioned(hosts[0], hosts[1]);
+        let wire = &mut self.end(to).expect("looked up above").wire;
         if stalled || wire.scheduled.is_some() {
             return;
         }
         if let Some((arrival, _)) = wire.segments.front() {
             let event = Event::Wire { connection: to.connection, side: to.side };
-            wire.scheduled = Some(self.core.schedule(*arrival, event));
+            wire.scheduled = Some(machines.core.schedule(*arrival, event));
         }
     }
 
     /// Delivers what has arrived on a wire.
-    pub(super) fn wire_due(&mut self, connection: u64, side: usize) {
+    pub(super) fn wire_due(&mut self, machines: &mut Machines, connection: u64, side: usize) {
         let to = EndKey { connection, side };
-        if let Some(end) = self.net.end(to) {
+        if let Some(end) = self.end(to) {
             end.wire.scheduled = None;
         }
-        while let Some(segment) = self.pop_arrived(to) {
-            self.deliver(to, segment);
+        while let Some(segment) = self.pop_arrived(machines, to) {
+            self.deliver(machines, to, segment);
         }
-        self.schedule_wire(to);
+        self.schedule_wire(machines, to);
     }
 
-    fn pop_arrived(&mut self, to: EndKey) -> Option<Segment> {
-        let now = self.core.now;
-        let wire = &mut self.net.end(to)?.wire;
+    fn pop_arrived(&mut self, machines: &mut Machines, to: EndKey) -> Option<Segment> {
+        let now = machines.core.now;
+        let wire = &mut self.end(to)?.wire;
         wire.segments.front().filter(|(arrival, _)| *arrival <= now)?;
         let (_, segment) = wire.segments.pop_front()?;
         if let Segment::Data(bytes) = &segment {
@@ -279,56 +260,56 @@ impl State {
     }
 
     /// Loses everything that is on its way to an end.
-    pub(super) fn clear_wire(&mut self, to: EndKey) {
-        let Some(end) = self.net.end(to) else { return };
+    pub(super) fn clear_wire(&mut self, machines: &mut Machines, to: EndKey) {
+        let Some(end) = self.end(to) else { return };
         let wire = std::mem::take(&mut end.wire);
         if let Some(event) = wire.scheduled {
-            self.core.unschedule(event);
+            machines.core.unschedule(event);
         }
     }
 
     /// The network gives a connection up. What was sent before may or may not arrive; then both ends are reset.
-    pub(super) fn cut(&mut self, key: u64) {
-        let Some(connection) = self.net.connections.get_mut(&key) else { return };
+    pub(super) fn cut(&mut self, machines: &mut Machines, key: u64) {
+        let Some(connection) = self.connections.get_mut(&key) else { return };
         if std::mem::replace(&mut connection.cut, true) {
             return;
         }
-        self.core.record(&[key]);
+        machines.core.record(&[key]);
         for to in [0, 1].map(|side| EndKey { connection: key, side }) {
-            if self.core.chance(0.5) {
-                self.clear_wire(to);
+            if machines.core.chance(0.5) {
+                self.clear_wire(machines, to);
             }
-            self.push_segment(to, Segment::Reset);
+            self.push_segment(machines, to, Segment::Reset);
         }
     }
 
     /// Cuts every connection between two hosts.
-    pub(super) fn cut_links(&mut self, a: HostId, b: HostId) {
-        for end in self.net.ends_between(a, b) {
-            self.cut(end.connection);
+    pub(super) fn cut_links(&mut self, machines: &mut Machines, a: HostId, b: HostId) {
+        for end in self.ends_between(a, b) {
+            self.cut(machines, end.connection);
         }
     }
 
     /// Stalls the link between two hosts, or lets what was stalled arrive after a new delay.
-    pub(super) fn partition(&mut self, a: HostId, b: HostId, partitioned: bool) {
-        self.net.link(a, b).partitioned = partitioned;
-        for to in self.net.ends_between(a, b) {
-            let wire = &mut self.net.end(to).expect("just listed").wire;
+    pub(super) fn partition(&mut self, machines: &mut Machines, a: HostId, b: HostId, partitioned: bool) {
+        self.link(a, b).partitioned = partitioned;
+        for to in self.ends_between(a, b) {
+            let wire = &mut self.end(to).expect("just listed").wire;
             if let Some(event) = wire.scheduled.take() {
-                self.core.unschedule(event);
+                machines.core.unschedule(event);
             }
             if !partitioned {
-                self.redate_wire(to, a, b);
-                self.schedule_wire(to);
+                self.redate_wire(machines, to, a, b);
+                self.schedule_wire(machines, to);
             }
         }
     }
 
-    fn redate_wire(&mut self, to: EndKey, a: HostId, b: HostId) {
-        let faults = self.net.faults(a, b);
+    fn redate_wire(&mut self, machines: &mut Machines, to: EndKey, a: HostId, b: HostId) {
+        let faults = self.faults(a, b);
         let (delay_min, delay_max) = (faults.delay_min, faults.delay_max);
-        let first = self.core.after(delay_min, delay_max);
-        let wire = &mut self.net.end(to).expect("just listed").wire;
+        let first = machines.core.after(delay_min, delay_max);
+        let wire = &mut self.end(to).expect("just listed").wire;
         for (arrival, _) in &mut wire.segments {
             *arrival = (*arrival).max(first);
         }

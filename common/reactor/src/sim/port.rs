@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
@@ -12,17 +11,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_memory::{Buffer, Pool, SharedBuffer};
+use ringfab_memory::{Buffer, SharedBuffer};
 
 use super::HostId;
 use super::disk_ops::Kind;
-use super::net::{EndKey, Owner, SocketHandle};
-use super::state::{PortKey, State, errno};
+use super::machines::{EndKey, PortKey, errno};
+use super::net::{Owner, SocketHandle};
+use super::state::State;
 use crate::mailbox::Wake;
 use crate::monitor::Watch;
 use crate::{
-    Allocate, Bind, Completion, FileId, FileInfo, FileOptions, ListenAddr, ListenerId, Monitor, Payload,
-    ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token, Wait, Waker,
+    Allocate, Bind, Completion, FileId, FileInfo, FileOptions, ListenAddr, ListenerId, Monitor, OnClose,
+    Payload, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token, Wait,
+    Waker,
 };
 
 /// When simulated worlds are said to happen: the first second of 2025.
@@ -40,14 +41,9 @@ pub(crate) struct Port {
 
 impl Port {
     pub(super) fn new(state: Rc<RefCell<State>>, host: HostId) -> Self {
-        let key = state.borrow_mut().add_port(host);
-        let now = state.borrow().core.now;
+        let key = state.borrow_mut().machines.add_port(host);
+        let now = state.borrow().machines.core.now;
         Self { state, key, now, collected: VecDeque::new() }
-    }
-
-    /// Simulated I/O needs no registration, so that none can fail.
-    pub(crate) fn register_pool(&mut self, _pool: &Pool) -> bool {
-        true
     }
 
     pub(crate) fn now(&self) -> Time {
@@ -55,7 +51,7 @@ impl Port {
     }
 
     pub(crate) fn clock(&self) -> Time {
-        self.state.borrow().core.now
+        self.state.borrow().machines.core.now
     }
 
     pub(crate) fn wall_clock(&self) -> Duration {
@@ -70,9 +66,9 @@ impl Port {
     pub(crate) fn turn(&mut self, _wait: Wait) -> io::Result<()> {
         let mut state = self.state.borrow_mut();
         state.run_due();
-        state.collect_timers(self.key);
-        self.now = state.core.now;
-        let port = &mut state.ports[self.key];
+        state.machines.collect_timers(self.key);
+        self.now = state.machines.core.now;
+        let port = &mut state.machines.ports[self.key];
         if !port.alive {
             self.collected.clear();
             return Err(io::Error::other("the simulated host has crashed"));
@@ -86,44 +82,34 @@ impl Port {
 
     pub(crate) fn next_completion(&mut self) -> Option<Completion> {
         let completion = self.collected.pop_front()?;
-        let port = &mut self.state.borrow_mut().ports[self.key];
+        let port = &mut self.state.borrow_mut().machines.ports[self.key];
         port.counters.completed += 1;
         port.alive.then_some(completion)
     }
 
     pub(crate) fn waker(&self) -> Waker {
-        let wake: Arc<dyn Wake> = Arc::clone(&self.state.borrow().ports[self.key].wake) as _;
+        let wake: Arc<dyn Wake> = Arc::clone(&self.state.borrow().machines.ports[self.key].wake) as _;
         Waker(wake)
     }
 
     pub(crate) fn monitor(&self) -> Monitor {
-        let watch: Arc<dyn Watch> = Arc::clone(&self.state.borrow().ports[self.key].wake) as _;
+        let watch: Arc<dyn Watch> = Arc::clone(&self.state.borrow().machines.ports[self.key].wake) as _;
         Monitor::new(watch)
     }
 
-    pub(crate) fn spin(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Nobody spins here.
-    pub(crate) fn worked(&mut self, _pieces: u32) {}
-
-    /// What was started is on its way already.
-    pub(crate) fn submit_now(&mut self) {}
-
     /// There are no system calls, no spinning and no sleeps to count.
     pub(crate) fn counters(&self) -> ReactorCounters {
-        self.state.borrow().ports[self.key].counters
+        self.state.borrow().machines.ports[self.key].counters
     }
 
     pub(crate) fn set_timer(&mut self, at: Time, token: Token) -> TimerId {
         let mut state = self.state.borrow_mut();
-        let id = state.set_timer(self.key, at, token);
+        let id = state.machines.set_timer(self.key, at, token);
         TimerId(id)
     }
 
     pub(crate) fn cancel_timer(&mut self, timer: TimerId) {
-        let port = &mut self.state.borrow_mut().ports[self.key];
+        let port = &mut self.state.borrow_mut().machines.ports[self.key];
         if let Some(key) = port.timers.remove(timer.0) {
             port.timer_queue.remove(&key);
         }
@@ -137,12 +123,12 @@ impl Port {
     ) -> io::Result<Bind> {
         let ListenAddr::Tcp(address) = address else { return Err(errno(libc::EOPNOTSUPP)) };
         let mut state = self.living()?;
-        let (listener, address) = state.listen(self.key, *address, token)?;
+        let (listener, address) = state.machines.listen(self.key, *address, token)?;
         Ok(Bind { listener, address: ListenAddr::Tcp(address) })
     }
 
     pub(crate) fn close_listener(&mut self, listener: ListenerId) {
-        let port = &mut self.state.borrow_mut().ports[self.key];
+        let port = &mut self.state.borrow_mut().machines.ports[self.key];
         port.listeners.remove(listener.0);
     }
 
@@ -152,9 +138,9 @@ impl Port {
         _options: &SocketOptions,
         token: Token,
     ) -> io::Result<SocketId> {
-        let mut state = self.living()?;
-        state.ports[self.key].counters.submitted += 1;
-        state.connect(self.key, address, token)
+        let state = &mut *self.living()?;
+        state.machines.ports[self.key].counters.submitted += 1;
+        state.net.connect(&mut state.machines, self.key, address, token)
     }
 
     pub(crate) fn socket_addresses(&self, socket: SocketId) -> io::Result<(SocketAddr, SocketAddr)> {
@@ -167,17 +153,19 @@ impl Port {
         Ok((ends[end.side].address, ends[1 - end.side].address))
     }
 
-    /// On a dead handle it completes with `ECANCELED`, as all operations do.
-    /// Simulated memory is not worth giving back.
-    pub(crate) fn trim_receives(&mut self, _count_max: usize) {}
-
     pub(crate) fn receive(&mut self, socket: SocketId, operation: Box<ReceiveOp>, token: Token) {
         let end = self.end(socket);
         let Some(mut state) = self.submit() else { return };
+        let state = &mut *state;
         match end {
-            Some(end) => state.receive(end, operation, token),
+            Some(end) => state.net.receive(&mut state.machines, end, operation, token),
             None => {
-                state.complete(self.key, token, Err(errno(libc::ECANCELED)), Payload::Receive(operation));
+                state.machines.complete(
+                    self.key,
+                    token,
+                    Err(errno(libc::ECANCELED)),
+                    Payload::Receive(operation),
+                );
             }
         }
     }
@@ -185,33 +173,33 @@ impl Port {
     pub(crate) fn send(&mut self, socket: SocketId, batch: Box<SendBatch>, token: Token) {
         let end = self.end(socket);
         let Some(mut state) = self.submit() else { return };
+        let state = &mut *state;
         match end {
-            Some(end) => state.send(end, batch, token),
-            None => state.complete(self.key, token, Err(errno(libc::ECANCELED)), Payload::Send(batch)),
+            Some(end) => state.net.send(&mut state.machines, end, batch, token),
+            None => {
+                state.machines.complete(self.key, token, Err(errno(libc::ECANCELED)), Payload::Send(batch))
+            }
         }
     }
 
-    /// A simulated kernel takes everything later.
-    #[expect(clippy::unused_self, reason = "as the ring's")]
-    pub(crate) fn send_borrowed(&mut self) {}
-
     pub(crate) fn shutdown_write(&mut self, socket: SocketId) {
         if let Some(end) = self.end(socket) {
-            self.state.borrow_mut().shutdown_write(end);
+            let state = &mut *self.state.borrow_mut();
+            state.net.shutdown_write(&mut state.machines, end);
         }
     }
 
     pub(crate) fn close_socket(&mut self, socket: SocketId) {
-        let mut state = self.state.borrow_mut();
-        if let Some(end) = state.ports[self.key].sockets.remove(socket.0) {
-            state.close_end(end);
+        let state = &mut *self.state.borrow_mut();
+        if let Some(end) = state.machines.ports[self.key].sockets.remove(socket.0) {
+            state.net.close_end(&mut state.machines, end);
         }
     }
 
     pub(crate) fn abort_socket(&mut self, socket: SocketId) {
-        let mut state = self.state.borrow_mut();
-        if let Some(end) = state.ports[self.key].sockets.remove(socket.0) {
-            state.abort_end(end);
+        let state = &mut *self.state.borrow_mut();
+        if let Some(end) = state.machines.ports[self.key].sockets.remove(socket.0) {
+            state.net.abort_end(&mut state.machines, end);
         }
     }
 
@@ -219,7 +207,7 @@ impl Port {
     /// flight, is a caller's error and panics.
     pub(crate) fn detach_socket(&mut self, socket: SocketId) -> SocketHandle {
         let mut state = self.state.borrow_mut();
-        let removed = state.ports[self.key].sockets.remove(socket.0);
+        let removed = state.machines.ports[self.key].sockets.remove(socket.0);
         let key = removed.expect("a socket of this reactor");
         let end = state.net.end(key).expect("a socket's end lives as long as the socket");
         assert!(end.is_idle(), "nothing is in flight on a socket that is detached");
@@ -229,7 +217,7 @@ impl Port {
 
     pub(crate) fn attach_socket(&mut self, handle: SocketHandle) -> io::Result<SocketId> {
         let mut state = self.living()?;
-        let (key, host) = (handle.end(), state.ports[self.key].host);
+        let (key, host) = (handle.end(), state.machines.ports[self.key].host);
         if !handle.is_of(&state.net) {
             return Err(errno(libc::EINVAL));
         }
@@ -238,7 +226,7 @@ impl Port {
             Some((Owner::Detached, _)) => return Err(errno(libc::EINVAL)),
             _ => return Err(errno(libc::EBADF)),
         }
-        let id = state.ports[self.key].sockets.insert(handle.adopt());
+        let id = state.machines.ports[self.key].sockets.insert(handle.adopt());
         let id = SocketId(id);
         state.net.end(key).expect("looked up above").owner = Owner::Socket(self.key, id);
         Ok(id)
@@ -249,36 +237,19 @@ impl Port {
     /// # Errors
     /// `ENOENT` when the host has no disk there.
     pub(crate) fn open_file(&mut self, path: &Path, options: FileOptions) -> io::Result<(FileId, FileInfo)> {
-        self.living()?.open_file(self.key, path, options)
-    }
-
-    /// A simulated host has no descriptors.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP`, always.
-    pub(crate) fn attach_file(&mut self, _file: File) -> io::Result<FileId> {
-        Err(errno(libc::EOPNOTSUPP))
-    }
-
-    /// A simulated host has no descriptors.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP`, always.
-    pub(crate) fn adopt_file(&mut self, _file: Arc<File>, _info: &FileInfo) -> io::Result<FileId> {
-        Err(errno(libc::EOPNOTSUPP))
-    }
-
-    pub(crate) fn retire_file(&mut self, file: FileId) {
-        self.close_file(file);
+        let state = &mut *self.living()?;
+        state.disks.open_file(&mut state.machines, self.key, path, options)
     }
 
     pub(crate) fn file_bytes(&mut self, file: FileId, token: Token) {
         let Some(mut state) = self.submit() else { return };
-        state.complete_file_bytes(self.key, file, token);
+        let state = &mut *state;
+        state.disks.complete_file_bytes(&mut state.machines, self.key, file, token);
     }
 
-    pub(crate) fn close_file(&mut self, file: FileId) {
-        self.state.borrow_mut().ports[self.key].files.remove(file.0);
+    /// What is in flight ends by itself, whatever the caller says.
+    pub(crate) fn close_file(&mut self, file: FileId, _in_flight: OnClose) {
+        self.state.borrow_mut().machines.ports[self.key].files.remove(file.0);
     }
 
     pub(crate) fn read_file(
@@ -328,34 +299,32 @@ impl Port {
     /// Completes with `EOPNOTSUPP`: a simulated host has no descriptors.
     pub(crate) fn poll_readable(&mut self, _descriptor: RawFd, token: Token) {
         if let Some(mut state) = self.submit() {
-            state.complete(self.key, token, Err(errno(libc::EOPNOTSUPP)), Payload::None);
+            state.machines.complete(self.key, token, Err(errno(libc::EOPNOTSUPP)), Payload::None);
         }
     }
 
-    /// There are no foreign descriptors here.
-    pub(crate) fn stop_polling(&mut self, _descriptor: RawFd) {}
-
     fn start(&mut self, file: FileId, kind: Kind, token: Token) {
         if let Some(mut state) = self.submit() {
-            state.start_on_disk(self.key, file, kind, token);
+            let state = &mut *state;
+            state.disks.start_on_disk(&mut state.machines, self.key, file, kind, token);
         }
     }
 
     fn end(&self, socket: SocketId) -> Option<EndKey> {
         let state = self.state.borrow();
-        state.ports[self.key].sockets.get(socket.0).copied()
+        state.machines.ports[self.key].sockets.get(socket.0).copied()
     }
 
     /// The world, for one more operation, unless the host has crashed.
     fn submit(&self) -> Option<std::cell::RefMut<'_, State>> {
         let mut state = self.living().ok()?;
-        state.ports[self.key].counters.submitted += 1;
+        state.machines.ports[self.key].counters.submitted += 1;
         Some(state)
     }
 
     fn living(&self) -> io::Result<std::cell::RefMut<'_, State>> {
         let state = self.state.borrow_mut();
-        if state.ports[self.key].alive { Ok(state) } else { Err(errno(libc::EIO)) }
+        if state.machines.ports[self.key].alive { Ok(state) } else { Err(errno(libc::EIO)) }
     }
 }
 

@@ -29,7 +29,7 @@ impl World {
 
     /// Adds a host and gives it an address.
     pub fn add_host(&self, name: &str) -> HostId {
-        self.0.borrow_mut().add_host(name)
+        self.0.borrow_mut().machines.add_host(name)
     }
 
     /// A new core of a host.
@@ -39,7 +39,7 @@ impl World {
 
     /// The address of a host. Every host also reaches itself by the loopback addresses.
     pub fn address(&self, host: HostId) -> IpAddr {
-        self.0.borrow().hosts[host.0 as usize].address
+        self.0.borrow().machines.hosts[host.0 as usize].address
     }
 
     /// The address of a host with a port number.
@@ -49,12 +49,12 @@ impl World {
 
     /// What a host was named.
     pub fn host_name(&self, host: HostId) -> String {
-        self.0.borrow().hosts[host.0 as usize].name.clone()
+        self.0.borrow().machines.hosts[host.0 as usize].name.clone()
     }
 
     /// The time.
     pub fn now(&self) -> Time {
-        self.0.borrow().core.now
+        self.0.borrow().machines.core.now
     }
 
     /// Moves the clock to the next event (an arrival, the end of a disk operation, a timer of any port) and lets
@@ -69,46 +69,46 @@ impl World {
         let mut state = self.0.borrow_mut();
         let happened = state.advance(limit);
         if !happened {
-            state.core.now = state.core.now.max(limit);
+            state.machines.core.now = state.machines.core.now.max(limit);
         }
         happened
     }
 
     /// Whether a turn of some port would collect something now.
     pub fn has_ready(&self) -> bool {
-        self.0.borrow().has_ready()
+        self.0.borrow().machines.has_ready()
     }
 
     /// A random number below `bound`, which is not zero, from the world's own generator.
     pub fn random_below(&self, bound: u64) -> u64 {
-        self.0.borrow_mut().core.below(bound)
+        self.0.borrow_mut().machines.core.below(bound)
     }
 
     /// A random number of 64 bits.
     pub fn random(&self) -> u64 {
-        self.0.borrow_mut().core.next_u64()
+        self.0.borrow_mut().machines.core.next_u64()
     }
 
     /// True with this probability.
     pub fn chance(&self, probability: f64) -> bool {
-        self.0.borrow_mut().core.chance(probability)
+        self.0.borrow_mut().machines.core.chance(probability)
     }
 
     /// A random duration between the two.
     pub fn random_duration(&self, min: Duration, max: Duration) -> Duration {
         let mut state = self.0.borrow_mut();
-        let now = state.core.now;
-        state.core.after(min, max).since(now)
+        let now = state.machines.core.now;
+        state.machines.core.after(min, max).since(now)
     }
 
     /// A hash over everything that has happened: two runs of one seed agree on it at every step.
     pub fn trace_hash(&self) -> u64 {
-        self.0.borrow().core.trace()
+        self.0.borrow().machines.core.trace()
     }
 
     /// How many things [`World::trace_hash`] covers.
     pub fn trace_length(&self) -> u64 {
-        self.0.borrow().core.recorded()
+        self.0.borrow().machines.core.recorded()
     }
 
     /// Sets the behaviour of every link that has none of its own.
@@ -123,12 +123,14 @@ impl World {
 
     /// Resets every connection between two hosts. What is on its way may be lost.
     pub fn cut_links(&self, a: HostId, b: HostId) {
-        self.0.borrow_mut().cut_links(a, b);
+        let state = &mut *self.0.borrow_mut();
+        state.net.cut_links(&mut state.machines, a, b);
     }
 
     /// Stalls everything between two hosts, silently, or ends that: what was stalled then arrives.
     pub fn partition(&self, a: HostId, b: HostId, partitioned: bool) {
-        self.0.borrow_mut().partition(a, b, partitioned);
+        let state = &mut *self.0.borrow_mut();
+        state.net.partition(&mut state.machines, a, b, partitioned);
     }
 
     /// How many connections the world knows of, those on their way out included.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ringfab_memory::{Pool, SharedBuffer};
 use ringfab_reactor::sim::{DiskFaults, HostId, World};
-use ringfab_reactor::{Allocate, Completion, FileId, FileOptions, Payload, Reactor, Token, Wait};
+use ringfab_reactor::{Allocate, Completion, FileId, FileOptions, OnClose, Payload, Reactor, Token, Wait};
 
 use crate::{collect, errno_of, only, pool};
 
@@ -282,7 +282,7 @@ fn a_file_open_for_reading_refuses_writes_and_a_closed_one_everything_new() {
     machine.file = readable;
     assert_eq!(errno_of(&machine.write(0, 1, 512, false)), Some(libc::EBADF));
     machine.start_read(3, 5);
-    machine.reactor.close_file(readable);
+    machine.reactor.close_file(readable, OnClose::Cancel);
     machine.reactor.sync_file(readable, SYNC);
     let completions = collect(&machine.world, &mut machine.reactor);
     let results: Vec<_> = completions.iter().map(|done| (done.token, errno_of(done))).collect();

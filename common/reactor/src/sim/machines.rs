@@ -1,0 +1,309 @@
+//! The hosts of a world with what their processes have open, and the clock that all of them share.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ringfab_base::{SlotId, Slots};
+
+use super::HostId;
+use super::core::{Core, EventKey};
+use crate::mailbox::Wake;
+use crate::monitor::Watch;
+use crate::{Completion, ListenerId, Payload, ReactorCounters, Time, Token};
+
+/// Number of a port in its world; never used again.
+pub(super) type PortKey = usize;
+
+/// The first of the ports that are given to whoever asks for none; IANA keeps 49152 and above for this.
+const EPHEMERAL_FIRST: u16 = 49152;
+
+/// Every host and every port, and the clock, the chance and the events of the world.
+pub(super) struct Machines {
+    pub(super) core: Core,
+    pub(super) hosts: Vec<Host>,
+    pub(super) ports: Vec<PortState>,
+}
+
+pub(super) struct Host {
+    pub(super) name: String,
+    pub(super) address: IpAddr,
+    pub(super) ephemeral_port: u16,
+}
+
+/// What the world knows of one port.
+pub(super) struct PortState {
+    pub(super) host: HostId,
+    pub(super) alive: bool,
+    pub(super) sockets: Slots<EndKey>,
+    pub(super) listeners: Slots<Listener>,
+    pub(super) files: Slots<OpenFile>,
+    pub(super) timers: Slots<EventKey>,
+    /// Timers stay here until a turn collects them, so that cancelling one that is due still works.
+    pub(super) timer_queue: BTreeMap<EventKey, (SlotId, Token)>,
+    pub(super) ready: VecDeque<Completion>,
+    pub(super) wake: Arc<SimulatedWake>,
+    pub(super) counters: ReactorCounters,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenFile {
+    pub(super) disk: usize,
+    pub(super) direct: bool,
+    pub(super) read_only: bool,
+    /// Failures of write-back that it has told of, or that were told before it was opened.
+    pub(super) failures_told: u64,
+}
+
+/// A flag that the next turn takes down, and how many turns there were.
+#[derive(Debug, Default)]
+pub(super) struct SimulatedWake {
+    set: AtomicBool,
+    turns: AtomicU64,
+}
+
+impl Wake for SimulatedWake {
+    fn wake(&self) {
+        self.set.store(true, Ordering::Release);
+    }
+}
+
+/// A simulated loop takes no time at all, so that it neither spins nor sleeps.
+impl Watch for SimulatedWake {
+    fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    fn is_sleeping(&self) -> bool {
+        false
+    }
+
+    fn spun(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn slept(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+impl SimulatedWake {
+    pub(super) fn is_set(&self) -> bool {
+        self.set.load(Ordering::Acquire)
+    }
+
+    pub(super) fn take(&self) -> bool {
+        self.set.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn set_turns(&self, turns: u64) {
+        self.turns.store(turns, Ordering::Relaxed);
+    }
+}
+
+/// One end of a connection: side zero connected, side one accepted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct EndKey {
+    pub(super) connection: u64,
+    pub(super) side: usize,
+}
+
+impl EndKey {
+    pub(super) fn peer(self) -> Self {
+        Self { connection: self.connection, side: 1 - self.side }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Listener {
+    pub(super) address: SocketAddr,
+    pub(super) token: Token,
+}
+
+impl Machines {
+    pub(super) fn new(seed: u64) -> Self {
+        Self { core: Core::new(seed), hosts: Vec::new(), ports: Vec::new() }
+    }
+
+    pub(super) fn add_host(&mut self, name: &str) -> HostId {
+        let number = self.hosts.len() as u32 + 1;
+        let address = IpAddr::V4(Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() + number));
+        // The first of the range that IANA set aside for this.
+        self.hosts.push(Host { name: name.to_owned(), address, ephemeral_port: 49152 });
+        HostId(number - 1)
+    }
+
+    pub(super) fn add_port(&mut self, host: HostId) -> PortKey {
+        assert!((host.0 as usize) < self.hosts.len(), "a host of another world");
+        self.ports.push(PortState {
+            host,
+            alive: true,
+            sockets: Slots::new(),
+            listeners: Slots::new(),
+            files: Slots::new(),
+            timers: Slots::new(),
+            timer_queue: BTreeMap::new(),
+            ready: VecDeque::new(),
+            wake: Arc::default(),
+            counters: ReactorCounters::default(),
+        });
+        self.ports.len() - 1
+    }
+
+    /// The next time at which something happens. Timers that are due wait for a turn and move no clock.
+    pub(super) fn next_time(&self) -> Option<Time> {
+        let timers = self.ports.iter().filter(|port| port.alive).filter_map(|port| {
+            let later = port.timer_queue.range((self.core.now, u64::MAX)..).next();
+            later.map(|(key, _)| key.0)
+        });
+        timers.chain(self.core.next_event_time()).min()
+    }
+
+    /// Whether some port has something to collect now.
+    pub(super) fn has_ready(&self) -> bool {
+        self.ports.iter().any(|port| port.is_ready(self.core.now))
+    }
+
+    /// Hands a completion to the port, or drops it (and what it holds) when the port is gone.
+    pub(super) fn complete(
+        &mut self,
+        port: PortKey,
+        token: Token,
+        result: io::Result<u32>,
+        payload: Payload,
+    ) {
+        let state = &mut self.ports[port];
+        if !state.alive {
+            return;
+        }
+        let outcome = match &result {
+            Ok(bytes) => u64::from(*bytes),
+            Err(error) => u64::MAX - error.raw_os_error().unwrap_or(0) as u64,
+        };
+        self.core.record(&[port as u64, token_bits(token), outcome]);
+        state.ready.push_back(Completion { token, result, payload });
+    }
+
+    pub(super) fn set_timer(&mut self, port: PortKey, at: Time, token: Token) -> SlotId {
+        let key = (at, self.core.next_sequence());
+        let port = &mut self.ports[port];
+        let id = port.timers.insert(key);
+        if port.alive {
+            port.timer_queue.insert(key, (id, token));
+        }
+        id
+    }
+
+    /// Completes the timers of a port that are due.
+    pub(super) fn collect_timers(&mut self, key: PortKey) {
+        let now = self.core.now;
+        while let Some(entry) = self.ports[key].timer_queue.first_entry()
+            && entry.key().0 <= now
+        {
+            let (id, token) = entry.remove();
+            self.ports[key].timers.remove(id);
+            self.complete(key, token, Ok(0), Payload::None);
+        }
+    }
+
+    pub(super) fn listen(
+        &mut self,
+        port: PortKey,
+        address: SocketAddr,
+        token: Token,
+    ) -> io::Result<(ListenerId, SocketAddr)> {
+        let host = self.ports[port].host;
+        if !self.is_local(host, address.ip()) {
+            return Err(errno(libc::EADDRNOTAVAIL));
+        }
+        let mut address = address;
+        if address.port() == 0 {
+            address.set_port(self.pick_port(host)?);
+        } else if self.is_taken(host, address) {
+            return Err(errno(libc::EADDRINUSE));
+        }
+        let id = self.ports[port].listeners.insert(Listener { address, token });
+        Ok((ListenerId(id), address))
+    }
+
+    pub(super) fn listener_at(&self, host: HostId, address: SocketAddr) -> Option<(PortKey, Token)> {
+        let ports = self.ports.iter().enumerate().filter(|(_, port)| port.host == host);
+        let mut listeners =
+            ports.flat_map(|(key, port)| port.listeners.values().map(move |listener| (key, listener)));
+        let found = listeners.find(|(_, listener)| {
+            let bound = listener.address;
+            bound.port() == address.port() && (bound.ip().is_unspecified() || bound.ip() == address.ip())
+        });
+        found.map(|(key, listener)| (key, listener.token))
+    }
+
+    fn is_taken(&self, host: HostId, address: SocketAddr) -> bool {
+        let ports = self.ports.iter().filter(|port| port.host == host);
+        ports.flat_map(|port| port.listeners.values()).any(|listener| {
+            let (bound, wanted) = (listener.address, address);
+            let overlaps =
+                bound.ip() == wanted.ip() || bound.ip().is_unspecified() || wanted.ip().is_unspecified();
+            bound.port() == wanted.port() && overlaps
+        })
+    }
+
+    /// A port of `host` that nobody listens on.
+    pub(super) fn pick_port(&mut self, host: HostId) -> io::Result<u16> {
+        for _ in EPHEMERAL_FIRST..=u16::MAX {
+            let next = &mut self.hosts[host.0 as usize].ephemeral_port;
+            let picked = *next;
+            *next = picked.checked_add(1).unwrap_or(EPHEMERAL_FIRST);
+            if !self.is_taken(host, SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), picked)) {
+                return Ok(picked);
+            }
+        }
+        Err(errno(libc::EADDRNOTAVAIL))
+    }
+
+    fn is_local(&self, host: HostId, ip: IpAddr) -> bool {
+        ip.is_unspecified() || ip.is_loopback() || ip == self.hosts[host.0 as usize].address
+    }
+
+    /// The host that has an address, seen from `host`.
+    pub(super) fn host_of(&self, host: HostId, ip: IpAddr) -> Option<HostId> {
+        let own = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)].contains(&ip);
+        if own || ip.is_loopback() {
+            return Some(host);
+        }
+        let index = self.hosts.iter().position(|candidate| candidate.address == ip)?;
+        Some(HostId(index as u32))
+    }
+}
+
+impl PortState {
+    pub(super) fn is_ready(&self, now: Time) -> bool {
+        let timer_due = || self.timer_queue.first_key_value().is_some_and(|(key, _)| key.0 <= now);
+        self.alive && (!self.ready.is_empty() || self.wake.is_set() || timer_due())
+    }
+
+    /// Kills the port: everything it holds is dropped. Returns its sockets, which are still open.
+    pub(super) fn silence(&mut self) -> Vec<EndKey> {
+        self.alive = false;
+        self.listeners.drain();
+        self.files.drain();
+        self.timers.drain();
+        self.timer_queue.clear();
+        self.ready.clear();
+        self.sockets.drain()
+    }
+}
+
+/// An error that the kernel would give.
+pub(super) fn errno(number: i32) -> io::Error {
+    io::Error::from_raw_os_error(number)
+}
+
+fn token_bits(token: Token) -> u64 {
+    u64::from(token.owner) << 56
+        | u64::from(token.kind) << 48
+        | u64::from(token.generation) << 32
+        | u64::from(token.index)
+}
