@@ -104,7 +104,7 @@ impl Providers {
         match listener {
             ListenerId::Iwarp(_) => Some(LinkProtocol::Iwarp),
             #[cfg(feature = "verbs")]
-            ListenerId::Verbs(index) => verbs::link_protocol(self.verbs.as_ref()?, index),
+            ListenerId::Verbs(index) => self.verbs.as_ref()?.link_protocol(index),
             #[cfg(not(feature = "verbs"))]
             ListenerId::Verbs(_) => None,
         }

@@ -2,14 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::ops::Range;
 use std::time::Duration;
 
-use ringfab_reactor::{
-    DetachedSocket, ListenerId, Reactor, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token,
-};
+use ringfab_reactor::{DetachedSocket, ListenerId, Reactor, SocketId, SocketOptions, Time, TimerId, Token};
 
 use super::listener::Origin;
+use super::outbox::Outbox;
+use super::staging::Staging;
 use super::wire::Wire;
 use super::{DisconnectReason, End, Offered, Protocol, Shared, Step, kind};
 use crate::table::Key;
@@ -72,19 +71,30 @@ impl Phase {
 }
 
 /// The bound on what a stream does.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Alarm {
+    token: Token,
     timer: Option<(TimerId, Time)>,
     /// The bound on becoming established.
     opening_limit: Duration,
 }
 
 impl Alarm {
+    fn new(token: Token) -> Self {
+        Self { token, timer: None, opening_limit: Duration::ZERO }
+    }
+
     /// Replaces the timer.
-    pub(super) fn set(&mut self, reactor: &mut Reactor, token: Token, after: Duration) {
+    pub(super) fn set(&mut self, reactor: &mut Reactor, after: Duration) {
         self.cancel(reactor);
         let at = reactor.now() + after;
-        self.timer = Some((reactor.set_timer(at, token), at));
+        self.timer = Some((reactor.set_timer(at, self.token), at));
+    }
+
+    /// Bounds the time until the stream is established.
+    pub(super) fn set_opening_limit(&mut self, reactor: &mut Reactor, limit: Duration) {
+        self.opening_limit = limit;
+        self.set(reactor, limit);
     }
 
     pub(super) fn cancel(&mut self, reactor: &mut Reactor) {
@@ -115,21 +125,10 @@ pub(crate) struct Stream<P> {
     pub(crate) wire: Wire,
     /// Of a connection that we make.
     pub(super) options: SocketOptions,
-    /// Ours except while it is in flight.
-    pub(super) receive: Option<Box<ReceiveOp>>,
-    /// Bytes of the staging memory that the protocol has not taken in.
-    pub(super) unread: Range<usize>,
-    /// Where they were to begin when staging memory was last received into.
-    pub(super) front: usize,
+    pub(super) staging: Staging,
     pub(super) connecting: bool,
     pub(super) receiving: bool,
-    pub(super) sending: bool,
-    /// What was given since the last send, as far as the protocol has gathered it at once.
-    pub(super) batch: Option<Box<SendBatch>>,
-    /// What the protocol shall be told when the batch in flight was sent.
-    pub(super) transmitted: usize,
-    /// Whether it is on the list of those that may have something to send.
-    pub(super) dirty: bool,
+    pub(super) outbox: Outbox,
     /// Whether it is on the list of those that wait for a buffer.
     pub(super) paused: bool,
     /// What to say if the receiving side gives no better reason: sending has failed.
@@ -142,7 +141,13 @@ pub(crate) struct Stream<P> {
 }
 
 impl<P: Protocol> Stream<P> {
-    pub(super) fn new(key: Key, phase: Phase, addresses: (SocketAddr, SocketAddr), protocol: P) -> Self {
+    pub(super) fn new(
+        shared: &Shared<P>,
+        key: Key,
+        phase: Phase,
+        addresses: (SocketAddr, SocketAddr),
+        protocol: P,
+    ) -> Self {
         Self {
             protocol,
             addresses,
@@ -150,18 +155,13 @@ impl<P: Protocol> Stream<P> {
             phase,
             wire: Wire::default(),
             options: SocketOptions::default(),
-            receive: None,
-            unread: 0..0,
-            front: 0,
+            staging: Staging::default(),
             connecting: false,
             receiving: false,
-            sending: false,
-            batch: None,
-            transmitted: 0,
-            dirty: false,
+            outbox: Outbox::new(key),
             paused: false,
             send_failed: None,
-            alarm: Alarm::default(),
+            alarm: Alarm::new(shared.token(kind::TIMER, key)),
             end: None,
             origin: None,
         }
@@ -171,6 +171,7 @@ impl<P: Protocol> Stream<P> {
     pub(super) fn start_connect(&mut self, shared: &Shared<P>, reactor: &mut Reactor) -> io::Result<()> {
         let token = shared.token(kind::CONNECT, self.key);
         self.wire.socket = Some(reactor.connect(self.addresses.1, &self.options, token)?);
+        self.staging.unread = 0..0;
         self.connecting = true;
         self.phase = Phase::Connecting;
         Ok(())
@@ -221,40 +222,32 @@ impl<P: Protocol> Stream<P> {
         if !self.ensure_receive(shared, reactor) {
             return;
         }
-        let Some(receive) = &mut self.receive else { return };
-        receive.staging_mut()[..unread.len()].copy_from_slice(unread);
-        self.unread = 0..unread.len();
+        self.staging.fill(unread);
         self.protocol.connected(shared, reactor, self.addresses);
-        self.set_opening_timeout(shared, reactor, shared.config.handshake_timeout);
+        self.alarm.set_opening_limit(reactor, shared.config.handshake_timeout);
         self.transmit(shared, reactor);
         // Otherwise what comes is of no use before the peer has our answer.
-        if self.check_established(shared, reactor) {
+        if self.check_established(reactor) {
             self.pump(shared, reactor);
         }
     }
 
-    /// Bounds the time until it is established.
-    pub(super) fn set_opening_timeout(&mut self, shared: &Shared<P>, reactor: &mut Reactor, limit: Duration) {
-        self.alarm.opening_limit = limit;
-        self.set_timer(shared, reactor, limit);
-    }
-
     /// Goes on if the two sides have just agreed; returns whether they have.
     #[inline]
-    pub(super) fn check_established(&mut self, shared: &Shared<P>, reactor: &mut Reactor) -> bool {
+    pub(super) fn check_established(&mut self, reactor: &mut Reactor) -> bool {
         let established = self.phase == Phase::Opening && self.protocol.is_established();
         if established {
             self.phase = Phase::Established;
             self.alarm.cancel(reactor);
-            self.set_answer_timer(shared, reactor);
+            self.set_answer_timer(reactor);
         }
         established
     }
 
     /// Looks after a while whether the peer has said anything.
-    pub(super) fn set_answer_timer(&mut self, shared: &Shared<P>, reactor: &mut Reactor) {
+    pub(super) fn set_answer_timer(&mut self, reactor: &mut Reactor) {
         if let Some(after) = self.protocol.patience() {
-            self.set_timer(shared, reactor, after);
+            self.alarm.set(reactor, after);
         }
     }
 
@@ -264,20 +257,15 @@ impl<P: Protocol> Stream<P> {
         self.phase == Phase::Opening
             && self.origin.is_some()
             && !self.receiving
-            && !self.sending
+            && !self.outbox.sending
             && !self.protocol.wants_transmit()
-            && self.protocol.is_adoptable(self.unread())
-    }
-
-    /// What has come and is not taken in.
-    pub(super) fn unread(&self) -> &[u8] {
-        self.receive.as_ref().map_or(&[], |receive| &receive.staging()[self.unread.clone()])
+            && self.protocol.is_adoptable(self.staging.unread())
     }
 
     /// Hands a listener's stream out, to be adopted. It ends here.
     pub(super) fn offer(mut self, shared: &mut Shared<P>, reactor: &mut Reactor, listener: ListenerId) {
         self.alarm.cancel(reactor);
-        let (Some(socket), Some(receive)) = (self.wire.socket, self.receive) else { return };
+        let (Some(socket), Some(receive)) = (self.wire.socket, self.staging.receive.take()) else { return };
         let tls = self.wire.carry(shared);
         let Ok(addresses) = reactor.socket_addresses(socket) else {
             // The peer has left already.
@@ -285,17 +273,12 @@ impl<P: Protocol> Stream<P> {
             return reactor.close_socket(socket);
         };
         let socket: DetachedSocket = reactor.detach_socket(socket);
-        let unread = &receive.staging()[self.unread];
+        let unread = &receive.staging()[self.staging.unread];
         let event = self.protocol.offer(Offered { listener, socket, addresses, unread, tls });
         if let Some(event) = event {
             shared.events.push_with(|| event);
         }
         shared.give_receive(receive);
-    }
-
-    /// Replaces the timer.
-    pub(super) fn set_timer(&mut self, shared: &Shared<P>, reactor: &mut Reactor, after: Duration) {
-        self.alarm.set(reactor, shared.token(kind::TIMER, self.key), after);
     }
 
     /// A phase took too long.
@@ -320,7 +303,7 @@ impl<P: Protocol> Stream<P> {
                     tracing::debug!(peer = %self.addresses.1, "no answer to our first message yet: nudged");
                     self.mark_dirty(shared);
                 }
-                self.set_answer_timer(shared, reactor);
+                self.set_answer_timer(reactor);
             }
             _ => self.close_ended(shared, reactor),
         }

@@ -13,6 +13,7 @@
 //! | `table` | the streams of a core, by keys with generations |
 //! | `life` | a stream and its phases until it is established |
 //! | `secure` | the TLS handshake |
+//! | `staging`, `outbox` | the memory that it receives into, what is gathered to be sent |
 //! | `receive`, `transmit` | its two loops, which do everything with bytes and the socket |
 //! | `teardown` | its end |
 //! | `listener` | listening sockets |
@@ -22,11 +23,14 @@ mod copies;
 mod end;
 mod life;
 mod listener;
+mod outbox;
 mod protection;
 mod receive;
+mod receive_target;
 mod secure;
 mod security;
 mod shared;
+mod staging;
 mod table;
 mod teardown;
 mod transmit;
@@ -47,11 +51,11 @@ pub(crate) use copies::Copies;
 pub use end::DisconnectReason;
 pub(crate) use end::{End, Fault, Step};
 pub(crate) use listener::Listen;
-pub(crate) use receive::{Place, ReceiveTarget, TURN_EVENTS};
+pub(crate) use outbox::Gather;
+pub(crate) use receive_target::{Place, ReceiveTarget, TURN_EVENTS};
 pub use security::{ListenerTls, ProtectedBy, Security};
 pub(crate) use shared::{Counters, FRONTS_BYTES, Shared, StreamConfig, TlsConfig};
 pub(crate) use table::{Adopted, Connect, Streams};
-pub(crate) use transmit::Gather;
 pub(crate) use wire::Carried;
 
 /// What is spoken on a stream: one connection's protocol engine with the memory behind its handles.

@@ -15,25 +15,25 @@ use super::{DisconnectReason, End, ProtectedBy, Protocol, Shared};
 impl<P: Protocol> Stream<P> {
     /// Goes on with the handshake, when nothing is in flight.
     pub(super) fn secure(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
-        while self.phase == Phase::Securing && !self.sending && !self.receiving {
+        while self.phase == Phase::Securing && !self.outbox.sending && !self.receiving {
             if self.wire.tls.is_none() {
                 return self.open(shared, reactor);
             }
             if !self.ensure_receive(shared, reactor) {
                 return;
             }
-            let (Some(receive), Some(tls)) = (&mut self.receive, &mut self.wire.tls) else { return };
-            match tls.step(shared, &mut receive.staging_mut()[self.unread.clone()]) {
+            let (Some(receive), Some(tls)) = (&mut self.staging.receive, &mut self.wire.tls) else { return };
+            match tls.step(shared, &mut receive.staging_mut()[self.staging.unread.clone()]) {
                 Step::Send(bytes) => {
                     let mut batch = shared.take_batch();
                     batch.push_bytes(&bytes);
                     self.send(shared, reactor, batch);
                 }
                 Step::Receive(length) => {
-                    receive.set_target(None, self.unread.end, self.unread.end + length);
+                    receive.set_target(None, self.staging.unread.end, self.staging.unread.end + length);
                     self.arm(shared, reactor);
                 }
-                Step::Consumed => self.unread = 0..0,
+                Step::Consumed => self.staging.unread = 0..0,
                 Step::Clear => self.wire.tls = None,
                 Step::Complete => match protect(&mut self.wire, shared, reactor, self.origin.is_some()) {
                     Ok(()) => self.open(shared, reactor),

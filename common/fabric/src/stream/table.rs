@@ -93,7 +93,7 @@ impl<P: Protocol> Streams<P> {
             self.streams.remove(key);
             return Err(error);
         }
-        stream.set_opening_timeout(&self.shared, reactor, limit);
+        stream.alarm.set_opening_limit(reactor, limit);
         Ok(key)
     }
 
@@ -247,7 +247,7 @@ impl<P: Protocol> Streams<P> {
         self.with(reactor, key, |stream, shared, reactor| {
             (stream.wire.socket, stream.origin) = (Some(socket), Some(origin));
             stream.wire.tls = Tls::accepted(tls);
-            stream.set_opening_timeout(shared, reactor, shared.config.handshake_timeout);
+            stream.alarm.set_opening_limit(reactor, shared.config.handshake_timeout);
             stream.secure(shared, reactor);
         });
     }
@@ -353,8 +353,9 @@ impl<P: Protocol> Streams<P> {
         addresses: (SocketAddr, SocketAddr),
         make: impl FnOnce(Key) -> P,
     ) -> io::Result<Key> {
-        let make = |key| Box::new(Stream::new(key, phase, addresses, make(key)));
-        self.streams.insert_with(make).ok_or_else(full)
+        let Self { shared, streams, .. } = self;
+        let make = |key| Box::new(Stream::new(shared, key, phase, addresses, make(key)));
+        streams.insert_with(make).ok_or_else(full)
     }
 }
 

@@ -22,7 +22,7 @@ impl<P: Protocol> Stream<P> {
             Phase::Established => {
                 self.note_end(end);
                 self.phase = Phase::Draining;
-                self.set_timer(shared, reactor, shared.config.close_timeout);
+                self.alarm.set(reactor, shared.config.close_timeout);
                 self.check_drained(shared, reactor);
             }
             Phase::Connecting | Phase::Securing | Phase::Opening => self.close(shared, reactor, end),
@@ -88,7 +88,7 @@ impl<P: Protocol> Stream<P> {
     /// Ends our stream behind the last word, after the end was noted.
     pub(super) fn terminate(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
         self.phase = Phase::Terminating;
-        self.set_timer(shared, reactor, TERMINATE_TIMEOUT);
+        self.alarm.set(reactor, TERMINATE_TIMEOUT);
         self.mark_dirty(shared);
         self.check_drained(shared, reactor);
     }
@@ -101,7 +101,7 @@ impl<P: Protocol> Stream<P> {
             _ => return,
         };
         let wants_transmit = self.protocol.wants_transmit() && self.wire.carries_protocol();
-        if !idle || wants_transmit || self.sending {
+        if !idle || wants_transmit || self.outbox.sending {
             return;
         }
         if let Some(batch) = self.wire.take_last_word(shared) {
@@ -126,7 +126,7 @@ impl<P: Protocol> Stream<P> {
     ) {
         if self.phase.is_streaming() && self.receiving {
             self.send_failed = Some(DisconnectReason::of(error));
-            return self.set_timer(shared, reactor, TERMINATE_TIMEOUT);
+            return self.alarm.set(reactor, TERMINATE_TIMEOUT);
         }
         self.on_broken(shared, reactor, error);
     }
@@ -163,33 +163,30 @@ impl<P: Protocol> Stream<P> {
 
     /// Finishes when nothing is in flight any more, or connects again if no end was noted.
     pub(super) fn try_finish(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) {
-        if self.phase != Phase::Closing || self.connecting || self.receiving || self.sending {
+        if self.phase != Phase::Closing || self.connecting || self.receiving || self.outbox.sending {
             return;
         }
         let end = match self.end.take() {
             Some(end) => end,
-            None => match self.connect_again(shared, reactor) {
-                Ok(()) => return,
-                Err(error) => End::Refused(error),
-            },
+            None => {
+                match self.protocol.retry(shared, reactor).and_then(|()| self.start_connect(shared, reactor))
+                {
+                    Ok(()) => return,
+                    Err(error) => End::Refused(error),
+                }
+            }
         };
         tracing::debug!(peer = %self.addresses.1, ?end, "connection ended");
         self.alarm.cancel(reactor);
         self.phase = Phase::Ended;
-        if let Some(receive) = self.receive.take() {
+        if let Some(receive) = self.staging.receive.take() {
             shared.give_receive(receive);
         }
-        if let Some(batch) = self.batch.take() {
+        if let Some(batch) = self.outbox.batch.take() {
             shared.give_batch(batch);
         }
         self.wire.release(shared);
         self.protocol.finish(shared, reactor, end);
-    }
-
-    fn connect_again(&mut self, shared: &mut Shared<P>, reactor: &mut Reactor) -> io::Result<()> {
-        self.unread = 0..0;
-        self.protocol.retry(shared, reactor)?;
-        self.start_connect(shared, reactor)
     }
 
     pub(super) fn note_end(&mut self, end: End) {
@@ -199,5 +196,7 @@ impl<P: Protocol> Stream<P> {
 
 /// Whether a listener's peer speaks TLS to a protocol that is in clear text.
 fn begins_with_tls<P: Protocol>(stream: &Stream<P>) -> bool {
-    stream.origin.is_some() && stream.wire.tls.is_none() && stream.unread().first() == Some(&HANDSHAKE_RECORD)
+    stream.origin.is_some()
+        && stream.wire.tls.is_none()
+        && stream.staging.unread().first() == Some(&HANDSHAKE_RECORD)
 }

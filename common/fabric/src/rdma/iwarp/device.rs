@@ -11,7 +11,7 @@ use ringfab_reactor::{Completion, ListenerId, Reactor};
 use super::half_open::{HalfOpen, PendingAccept};
 use super::message::Message;
 use super::opening::{Accept, Opening, revision};
-use super::queue_pair::{Core, QueuePair};
+use super::queue_pair::{Core, QueuePair, queue_pair_id};
 use crate::events::Events;
 use crate::rdma::{
     Access, Capsule, ConnectParameters, ListenParameters, PostError, ProtectionDomain, QueuePairAttributes,
@@ -244,11 +244,6 @@ impl Device {
     fn core(&mut self) -> &mut Core {
         &mut self.queue_pairs.shared.core
     }
-}
-
-/// The queue pair that a key names, told from those of the other provider by being even.
-pub(super) fn queue_pair_id(key: Key) -> QueuePairId {
-    QueuePairId { index: key.index << 1, generation: key.generation }
 }
 
 fn key(queue_pair: QueuePairId) -> Key {

@@ -6,9 +6,8 @@ use std::ops::Range;
 use bytes::Bytes;
 use ringfab_proto::iwarp::mpa::{Initiator, MpaConfig, MpaError, Negotiated, Outcome, Revision};
 
-use super::queue_pair::QueuePair;
 use crate::rdma::{DisconnectReason, QueuePairAttributes, RnicConfig};
-use crate::stream::{Fault, Shared};
+use crate::stream::Fault;
 
 /// An exchange that is not over.
 #[derive(Debug)]
@@ -139,19 +138,14 @@ impl Opening {
         self.frame = Some(dial.mpa.request().to_vec());
         Ok(())
     }
-}
 
-impl QueuePair {
-    /// Takes bytes of the reply. Returns whether the connection is established.
+    /// Takes bytes of the reply: what was negotiated and what the peer said, when the connection is established by it.
     pub(super) fn take_reply(
         &mut self,
-        shared: &mut Shared<Self>,
         staging: &[u8],
         unread: &mut Range<usize>,
-    ) -> Result<bool, Fault> {
-        let Some(Side::Active(dial)) = self.opening.as_mut().map(|opening| &mut opening.side) else {
-            return Ok(false);
-        };
+    ) -> Result<Option<(Negotiated, Bytes)>, Fault> {
+        let Side::Active(dial) = &mut self.side else { return Ok(None) };
         let (consumed, outcome) = match dial.mpa.receive(&staging[unread.clone()]) {
             Ok(received) => received,
             Err(MpaError::OnlyRevisionOne) => return Err(Fault::Retry),
@@ -161,11 +155,8 @@ impl QueuePair {
         dial.answered |= consumed > 0;
         let private_data = Bytes::copy_from_slice(dial.mpa.private_data());
         match outcome {
-            None => Ok(false),
-            Some(Outcome::Accepted(negotiated)) => {
-                self.establish(shared, negotiated, private_data);
-                Ok(true)
-            }
+            None => Ok(None),
+            Some(Outcome::Accepted(negotiated)) => Ok(Some((negotiated, private_data))),
             Some(Outcome::Rejected) => {
                 dial.rejection = Some(private_data);
                 Err(Fault::Ended(DisconnectReason::PeerClosed))
@@ -173,11 +164,11 @@ impl QueuePair {
         }
     }
 
-    /// Our frame is sent, which for the accepting side is the end of the exchange.
-    pub(super) fn on_frame_sent(&mut self, shared: &mut Shared<Self>) {
-        if let Some(Side::Passive(accept)) = self.opening.as_mut().map(|opening| &mut opening.side) {
-            let (negotiated, said) = (accept.negotiated, std::mem::take(&mut accept.said));
-            self.establish(shared, negotiated, said);
+    /// Our frame is sent: for the accepting side the exchange is over with it, as for the other with the reply.
+    pub(super) fn frame_sent(&mut self) -> Option<(Negotiated, Bytes)> {
+        match &mut self.side {
+            Side::Passive(accept) => Some((accept.negotiated, std::mem::take(&mut accept.said))),
+            Side::Active(_) => None,
         }
     }
 }

@@ -92,16 +92,11 @@ impl QueuePair {
     }
 
     pub(super) fn id(&self) -> QueuePairId {
-        super::device::queue_pair_id(self.key)
+        queue_pair_id(self.key)
     }
 
     /// From now on the stream carries FPDUs.
-    pub(super) fn establish(
-        &mut self,
-        shared: &mut Shared<Self>,
-        negotiated: Negotiated,
-        private_data: Bytes,
-    ) {
+    fn establish(&mut self, shared: &mut Shared<Self>, negotiated: Negotiated, private_data: Bytes) {
         let mut engine = Engine::new(self.engine_config(&shared.core.config, negotiated));
         for _ in 0..self.attributes.receive_depth {
             engine.post_recv(self.attributes.receive_bytes_max).expect("the queue is larger than this");
@@ -229,8 +224,13 @@ impl Protocol for QueuePair {
         staging: &[u8],
         unread: &mut Range<usize>,
     ) -> Result<ReceiveTarget, Fault> {
-        if self.engine.is_none() && !self.take_reply(shared, staging, unread)? {
-            return Ok(ReceiveTarget::Staging { bytes_max: usize::MAX });
+        if self.engine.is_none() {
+            let reply =
+                self.opening.as_mut().map(|opening| opening.take_reply(staging, unread)).transpose()?;
+            let Some((negotiated, said)) = reply.flatten() else {
+                return Ok(ReceiveTarget::Staging { bytes_max: usize::MAX });
+            };
+            self.establish(shared, negotiated, said);
         }
         let wanted = self.feed(shared, staging, unread);
         shared.copies.make(staging);
@@ -287,7 +287,13 @@ impl Protocol for QueuePair {
     fn transmitted(&mut self, shared: &mut Shared<Self>, bytes: usize) {
         match &mut self.engine {
             Some(engine) => engine.transmitted(bytes),
-            None => self.on_frame_sent(shared),
+            None => {
+                if let Some((negotiated, said)) =
+                    self.opening.as_mut().and_then(|opening| opening.frame_sent())
+                {
+                    self.establish(shared, negotiated, said);
+                }
+            }
         }
         self.collect(shared);
     }
@@ -331,6 +337,11 @@ impl Protocol for QueuePair {
         let event = self.last_event(end);
         shared.events.push_with(|| event);
     }
+}
+
+/// The queue pair that a key names, told from those of the other provider by being even.
+pub(super) fn queue_pair_id(key: Key) -> QueuePairId {
+    QueuePairId { index: key.index << 1, generation: key.generation }
 }
 
 /// Also when all that was expected to go on belongs there instead of where it came.

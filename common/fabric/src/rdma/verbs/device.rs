@@ -1,104 +1,59 @@
 //! One core's provider over verbs.
 
-use std::collections::HashMap;
-use std::hash::BuildHasherDefault;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{Completion, Reactor, Spin, Time, TimerId, Token};
 
-use super::adapters::Adapters;
-use super::connection::{Connection, End, Phase};
-use super::domain::Domain;
-use super::exposure::Exposures;
-use super::kind;
-use super::listener::{self, Listener, PendingAccept};
-use super::numbers::NumberHasher;
-use super::sys::{self, Chain, CmId, EventChannel};
+use super::connection::{End, Phase};
+use super::listener::{Listeners, PendingAccept};
+use super::numbers::key_of;
+use super::queue_pairs::{QueuePairs, RESOLVE_TRY, full};
+use super::sys::{self, CmId, EventChannel};
+use super::{devices, kind};
 use crate::events::Events;
 use crate::rdma::{
-    ConnectParameters, DisconnectReason, ListenParameters, ListenerId, PostError, ProtectionDomain,
-    QueuePairAttributes, QueuePairId, RnicConfig, RnicCounters, RnicEvent, SendRequest,
+    Access, ConnectParameters, DisconnectReason, LinkProtocol, ListenParameters, ListenerId, PostError,
+    ProtectionDomain, QueuePairAttributes, QueuePairId, RemoteBuffer, RnicConfig, RnicCounters, RnicEvent,
+    SendRequest,
 };
-use crate::table::{Key, Table};
 use crate::zone::at_port;
 
-/// How long the kernel waits for a neighbour's answer before it is asked again.
-pub(super) const RESOLVE_TRY: Duration = Duration::from_millis(500);
 /// How long a core sleeps at most over completions that nobody is notified of.
 const REAP_AFTER: Duration = Duration::from_millis(5);
-/// The most listeners.
-const LISTENERS_MAX: u32 = 1024;
 
-/// A core's queue pairs over verbs. The fields are dropped in this order: what uses a thing before the thing, and
-/// windows before the queue pairs to which they are bound.
+/// A core's provider over verbs. The fields are dropped in this order: queue pairs before the channel of their events.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(super) exposures: Exposures,
-    pub(super) connections: Table<Box<Connection>>,
-    pub(super) domains: Vec<Option<Domain>>,
-    pub(super) adapters: Adapters,
-    pub(super) listeners: Table<Listener>,
-    pub(super) config: RnicConfig,
-    pub(super) events: Events<RnicEvent>,
-    /// Queue pairs with something to post.
-    pub(super) dirty: Vec<Key>,
-    /// Queue pairs that have come to their end.
-    pub(super) finishing: Vec<Key>,
-    /// By adapter and number.
-    pub(super) by_number: HashMap<(usize, u32), Key, BuildHasherDefault<NumberHasher>>,
-    pub(super) scratch: Chain,
+    pub(super) queue_pairs: QueuePairs,
+    pub(super) listeners: Listeners,
     /// When something was last found to do.
-    pub(super) active: Time,
+    active: Time,
     /// How long the core looks for more.
-    pub(super) spin: Spin,
+    spin: Spin,
     /// Ends a sleep over completions that nobody is notified of.
-    pub(super) reap: Option<TimerId>,
-    /// Until listeners look for their device again.
-    pub(super) returning: Option<TimerId>,
-    /// How many times more the library is told to close devices that are gone.
-    pub(super) to_close: u32,
-    pub(super) channel_watched: bool,
-    pub(super) violations: u64,
+    reap: Option<TimerId>,
+    channel_watched: bool,
     pub(super) channel: Arc<EventChannel>,
-}
-
-/// The queue pair that a key names, told from those of the other provider by being odd.
-pub(super) fn queue_pair_id(key: Key) -> QueuePairId {
-    QueuePairId { index: key.index << 1 | 1, generation: key.generation }
-}
-
-pub(super) fn key_of(queue_pair: QueuePairId) -> Key {
-    Key { index: queue_pair.index >> 1, generation: queue_pair.generation }
 }
 
 impl Device {
     /// # Errors
     /// When this machine has no RDMA devices, or their drivers no connection manager.
     pub(crate) fn new(config: RnicConfig) -> io::Result<Self> {
+        let channel = EventChannel::new()?;
         Ok(Self {
-            exposures: Exposures::new(config.regions_max),
-            connections: Table::new(config.queue_pairs_max),
-            domains: Vec::new(),
-            adapters: Adapters::default(),
-            listeners: Table::new(LISTENERS_MAX),
-            events: Events::with_capacity(256),
-            dirty: Vec::new(),
-            finishing: Vec::new(),
-            by_number: HashMap::default(),
-            scratch: Chain::default(),
+            listeners: Listeners::new(config.owner),
             active: Time::default(),
             spin: Spin::new(config.spin),
             reap: None,
-            returning: None,
-            to_close: 0,
             channel_watched: false,
-            violations: 0,
-            channel: EventChannel::new()?,
-            config,
+            queue_pairs: QueuePairs::new(config, Arc::clone(&channel)),
+            channel,
         })
     }
 
@@ -113,23 +68,6 @@ impl Device {
         probe.context().map(sys::Context::name).ok_or_else(none)
     }
 
-    // --- domains ---------------------------------------------------------------------------------------------------
-
-    pub(crate) fn deallocate_domain(&mut self, domain: ProtectionDomain) {
-        for index in 0..self.domains.len() {
-            let Some(found) = self.domains[index].as_ref().filter(|found| found.number == domain) else {
-                continue;
-            };
-            let in_use = found.queue_pairs > 0;
-            self.exposures.remove_domain(index);
-            if in_use {
-                tracing::debug!("a protection domain stays until its queue pairs have ended");
-            } else {
-                self.domains[index] = None;
-            }
-        }
-    }
-
     // --- connections -----------------------------------------------------------------------------------------------
 
     pub(crate) fn listen(
@@ -137,22 +75,19 @@ impl Device {
         reactor: &mut Reactor,
         parameters: &ListenParameters,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        let backlog = parameters.half_open_max;
-        let mut cm = listener::listen(&self.channel, parameters.address, backlog)?;
-        let address = cm.local_address().unwrap_or(parameters.address);
+        let (index, address) = self.listeners.listen(&self.channel, parameters)?;
         self.watch_channel(reactor);
-        let make = |key: Key| {
-            cm.set_context(listener::context(key.index));
-            Listener { cm: Some(cm), address, backlog }
-        };
-        let key = self.listeners.insert_with(make).ok_or(io::ErrorKind::QuotaExceeded)?;
-        Ok((ListenerId::Verbs(key.index), address))
+        Ok((ListenerId::Verbs(index), address))
     }
 
     pub(crate) fn close_listener(&mut self, listener: u32) {
-        for key in self.listeners.keys().into_iter().filter(|key| key.index == listener) {
-            self.listeners.remove(key);
-        }
+        self.listeners.close(listener);
+    }
+
+    /// What a listener speaks; `None` for one that is bound to no device.
+    pub(crate) fn link_protocol(&self, listener: u32) -> Option<LinkProtocol> {
+        let cm = self.listeners.get(listener)?.cm.as_ref()?;
+        devices::link_protocol(cm.context()?, cm.port())
     }
 
     pub(crate) fn connect(
@@ -164,13 +99,13 @@ impl Device {
         let addresses = (unspecified(parameters.address), parameters.address);
         cm.set_context(u64::MAX);
         self.watch_channel(reactor);
-        let key = self.insert(cm, Phase::Resolving, &parameters.attributes, addresses)?;
-        let owner = self.config.owner;
-        let Some(connection) = self.connections.get_mut(key) else { return Err(full()) };
+        let key = self.queue_pairs.insert(cm, Phase::Resolving, &parameters.attributes, addresses)?;
+        let owner = self.queue_pairs.config.owner;
+        let Some(connection) = self.queue_pairs.connections.get_mut(key) else { return Err(full()) };
         connection.private_data = Bytes::copy_from_slice(parameters.private_data);
         connection.timeout = parameters.timeout;
         if let Err(error) = connection.cm.resolve_address(parameters.address, RESOLVE_TRY) {
-            self.connections.remove(key);
+            self.queue_pairs.connections.remove(key);
             return Err(error);
         }
         connection.set_timer(owner, reactor, parameters.timeout);
@@ -190,20 +125,23 @@ impl Device {
         cm.migrate(&self.channel)?;
         self.watch_channel(reactor);
         let addresses = cm.addresses().ok_or(io::ErrorKind::NotConnected)?;
-        let key = self.insert(cm, Phase::Accepting, attributes, addresses)?;
-        let owner = self.config.owner;
-        let timeout = self.config.handshake_timeout;
-        match self.put_on_device(reactor, key).and_then(|()| self.answer(key, initiator_depth, private_data))
+        let key = self.queue_pairs.insert(cm, Phase::Accepting, attributes, addresses)?;
+        let owner = self.queue_pairs.config.owner;
+        let timeout = self.queue_pairs.config.handshake_timeout;
+        match self
+            .queue_pairs
+            .put_on_device(reactor, key)
+            .and_then(|()| self.queue_pairs.answer(key, initiator_depth, private_data))
         {
             Ok(()) => {
-                let Some(connection) = self.connections.get_mut(key) else { return Err(full()) };
+                let Some(connection) = self.queue_pairs.connections.get_mut(key) else { return Err(full()) };
                 connection.private_data = said;
                 connection.timeout = timeout;
                 connection.set_timer(owner, reactor, timeout);
                 Ok(connection.id())
             }
             Err(error) => {
-                self.forget(reactor, key);
+                self.queue_pairs.forget(reactor, key);
                 Err(error)
             }
         }
@@ -211,24 +149,24 @@ impl Device {
 
     pub(crate) fn disconnect(&mut self, reactor: &mut Reactor, queue_pair: QueuePairId) {
         let key = key_of(queue_pair);
-        let timeout = self.config.close_timeout;
-        let Some(connection) = self.connections.get_mut(key) else { return };
+        let timeout = self.queue_pairs.config.close_timeout;
+        let Some(connection) = self.queue_pairs.connections.get_mut(key) else { return };
         match connection.phase {
             Phase::Established => {
                 connection.phase = Phase::Draining;
                 connection.end = Some(End::Disconnected(DisconnectReason::Local));
-                connection.set_timer(self.config.owner, reactor, timeout);
-                self.mark_dirty(key);
+                connection.set_timer(self.queue_pairs.config.owner, reactor, timeout);
+                self.queue_pairs.mark_dirty(key);
             }
             Phase::Draining | Phase::Closing => {}
             Phase::Resolving | Phase::Connecting | Phase::Accepting => {
-                self.finish_soon(key, End::Disconnected(DisconnectReason::Local));
+                self.queue_pairs.finish_soon(key, End::Disconnected(DisconnectReason::Local));
             }
         }
     }
 
     pub(crate) fn abort(&mut self, queue_pair: QueuePairId) {
-        self.finish_soon(key_of(queue_pair), End::Disconnected(DisconnectReason::Local));
+        self.queue_pairs.finish_soon(key_of(queue_pair), End::Disconnected(DisconnectReason::Local));
     }
 
     // --- work ------------------------------------------------------------------------------------------------------
@@ -238,66 +176,46 @@ impl Device {
         queue_pair: QueuePairId,
         request: SendRequest,
     ) -> Result<(), PostError> {
-        let key = key_of(queue_pair);
-        let connection = self.connections.get_mut(key);
-        let domain = connection.as_ref().and_then(|connection| connection.domain);
-        let domain = domain.and_then(|index| self.domains[index].as_ref());
-        let (Some(connection), Some(domain)) = (connection, domain) else {
-            return Err(PostError::Ended(Box::new(request)));
-        };
-        let outstanding = connection.post(domain, request)?;
-        self.adapters[domain.adapter].outstanding.add(outstanding);
-        if !std::mem::replace(&mut connection.dirty, true) {
-            self.dirty.push(key);
-        }
-        Ok(())
+        self.queue_pairs.post_send(queue_pair, request)
     }
 
     pub(crate) fn post_receive(&mut self, queue_pair: QueuePairId, count: u32) {
-        let Some(connection) = self.connections.get_mut(key_of(queue_pair)) else { return };
-        let Some(domain) = connection.domain.and_then(|index| self.domains[index].as_mut()) else { return };
-        connection.credits += count;
-        // What a message used was taken back when it came, so this cannot exceed what was promised at first.
-        let _promised = domain.reserve_receives(connection.receives, count, false);
+        self.queue_pairs.post_receive(queue_pair, count);
+    }
+
+    pub(crate) fn expose(
+        &mut self,
+        queue_pair: QueuePairId,
+        shared_buffer: SharedBuffer,
+        offset: u32,
+        length: u32,
+        access: Access,
+    ) -> Option<RemoteBuffer> {
+        self.queue_pairs.expose(queue_pair, shared_buffer, offset, length, access)
+    }
+
+    pub(crate) fn revoke(&mut self, index: u32, generation: u16) -> Option<SharedBuffer> {
+        self.queue_pairs.revoke(index, generation)
+    }
+
+    pub(crate) fn deallocate_domain(&mut self, domain: ProtectionDomain) {
+        self.queue_pairs.deallocate_domain(domain);
     }
 
     pub(crate) fn flush(&mut self, reactor: &mut Reactor) {
-        // Receives first: the answer to what is sent now may come at once.
-        for domain in self.domains.iter_mut().flatten() {
-            domain.fill();
-        }
-        let mut dirty = std::mem::take(&mut self.dirty);
-        for key in dirty.drain(..) {
-            self.ring(reactor, key);
-        }
-        self.dirty = dirty;
-        self.finish_due(reactor);
+        self.queue_pairs.flush(reactor);
     }
 
-    // Once a turn for a queue pair. `make kernel-instructions` knows it by its name.
-    #[inline(never)]
-    fn ring(&mut self, reactor: &mut Reactor, key: Key) {
-        let Some(connection) = self.connections.get_mut(key) else { return };
-        connection.dirty = false;
-        let domain = connection.domain.and_then(|index| self.domains[index].as_ref());
-        if let Some(domain) =
-            domain.filter(|_| matches!(connection.phase, Phase::Established | Phase::Draining))
-        {
-            let posted = connection.ring(&mut self.scratch, domain, &self.exposures);
-            if let Err(error) = posted {
-                let why = format!("the device refuses work requests: {error}");
-                return self.finish_soon(key, End::Disconnected(DisconnectReason::Broken(why)));
-            }
-        }
-        self.disconnect_when_drained(reactor, key);
+    pub(crate) fn count(&self, counters: &mut RnicCounters) {
+        self.queue_pairs.count(counters);
     }
 
     /// Looks for completions; whether there was anything.
     pub(crate) fn poll(&mut self, reactor: &mut Reactor) -> bool {
-        let mut found = self.take_completions(reactor);
+        let mut found = self.queue_pairs.take_completions(reactor);
         self.take_device_events(reactor);
-        found |= !self.finishing.is_empty();
-        self.finish_due(reactor);
+        found |= !self.queue_pairs.finishing.is_empty();
+        self.queue_pairs.finish_due(reactor);
         if found {
             let now = reactor.now();
             self.spin.waited(now - self.active);
@@ -308,28 +226,28 @@ impl Device {
 
     /// Whether the core may sleep: nothing has happened for a while, and whatever happens next wakes it.
     pub(crate) fn may_sleep(&mut self, reactor: &mut Reactor) -> bool {
-        if self.adapters.is_empty() {
-            return self.events.is_empty();
+        if self.queue_pairs.adapters.is_empty() {
+            return self.queue_pairs.events.is_empty();
         }
-        if !self.events.is_empty() || reactor.clock() < self.active + self.spin.time() {
+        if !self.queue_pairs.events.is_empty() || reactor.clock() < self.active + self.spin.time() {
             return false;
         }
         let (mut armed, mut later) = (false, false);
-        for (index, adapter) in self.adapters.iter_mut().filter(|(_, adapter)| !adapter.lost) {
+        for (index, adapter) in self.queue_pairs.adapters.iter_mut().filter(|(_, adapter)| !adapter.lost) {
             armed |= adapter.arm();
             later |= !adapter.outstanding.is_nothing();
             if !adapter.watched {
-                let token = Token::new(self.config.owner, kind::COMPLETIONS, 0, index as u32);
+                let token = Token::new(self.queue_pairs.config.owner, kind::COMPLETIONS, 0, index as u32);
                 reactor.poll_readable(adapter.descriptor(), token);
                 adapter.watched = true;
             }
         }
         if later && self.reap.is_none() {
-            let token = Token::new(self.config.owner, kind::REAP, 0, 0);
+            let token = Token::new(self.queue_pairs.config.owner, kind::REAP, 0, 0);
             self.reap = Some(reactor.set_timer(reactor.clock() + REAP_AFTER, token));
         }
         // What came before the queue was armed notifies nobody.
-        !(armed && self.poll(reactor)) && self.events.is_empty()
+        !(armed && self.poll(reactor)) && self.queue_pairs.events.is_empty()
     }
 
     pub(crate) fn on_completion(&mut self, reactor: &mut Reactor, completion: &Completion) {
@@ -341,7 +259,7 @@ impl Device {
             }
             kind::COMPLETIONS => {
                 let index = completion.token.index as usize;
-                if let Some(adapter) = self.adapters.get_mut(index) {
+                if let Some(adapter) = self.queue_pairs.adapters.get_mut(index) {
                     adapter.notified();
                     if adapter.lost {
                         self.close_lost(reactor, index);
@@ -350,8 +268,8 @@ impl Device {
             }
             // It has made the core poll.
             kind::REAP => self.reap = None,
-            kind::RETURN => self.listen_again(reactor),
-            kind::TIMER => self.on_timer(reactor, completion.token),
+            kind::RETURN => self.listeners.listen_again(reactor, &self.channel),
+            kind::TIMER => self.queue_pairs.on_timer(reactor, completion.token),
             _ => {}
         }
     }
@@ -359,60 +277,37 @@ impl Device {
     /// Whether there are events to take. When there are none, slots of queue pairs that are gone can be used again.
     #[inline]
     pub(crate) fn exchange_events(&mut self, taken: &mut Events<RnicEvent>) -> bool {
-        let any = self.events.exchange(taken);
+        let any = self.queue_pairs.events.exchange(taken);
         if !any {
-            self.connections.reuse();
+            self.queue_pairs.connections.reuse();
         }
         any
     }
 
     pub(crate) fn has_events(&mut self) -> bool {
-        let none = self.events.rewind();
+        let none = self.queue_pairs.events.rewind();
         if none {
-            self.connections.reuse();
+            self.queue_pairs.connections.reuse();
         }
         !none
     }
 
     #[inline]
     pub(crate) fn next_event(&mut self) -> Option<RnicEvent> {
-        self.events.take()
+        self.queue_pairs.events.take()
     }
 
     pub(crate) fn addresses(&self, queue_pair: QueuePairId) -> Option<(SocketAddr, SocketAddr)> {
-        self.connections.get(key_of(queue_pair)).map(|connection| connection.addresses)
-    }
-
-    pub(crate) fn count(&self, counters: &mut RnicCounters) {
-        counters.queue_pairs += self.connections.len() as u64;
-        counters.regions += self.exposures.len() as u64;
-        counters.violations += self.violations;
+        self.queue_pairs.connections.get(key_of(queue_pair)).map(|connection| connection.addresses)
     }
 
     fn watch_channel(&mut self, reactor: &mut Reactor) {
         if !self.channel_watched {
-            let token = Token::new(self.config.owner, kind::CONNECTIONS, 0, 0);
+            let token = Token::new(self.queue_pairs.config.owner, kind::CONNECTIONS, 0, 0);
             reactor.poll_readable(self.channel.descriptor(), token);
             self.channel_watched = true;
         }
     }
-
-    pub(super) fn mark_dirty(&mut self, key: Key) {
-        if let Some(connection) = self.connections.get_mut(key)
-            && !std::mem::replace(&mut connection.dirty, true)
-        {
-            self.dirty.push(key);
-        }
-    }
-}
-
-pub(super) fn adapter_of(domains: &[Option<Domain>], connection: &Connection) -> usize {
-    let domain = connection.domain.and_then(|index| domains[index].as_ref());
-    domain.expect("the queue pair is on a device").adapter
-}
-
-pub(super) fn full() -> io::Error {
-    io::Error::new(io::ErrorKind::QuotaExceeded, "the table of queue pairs is full")
 }
 
 /// What we know of our own address before the connection is made.

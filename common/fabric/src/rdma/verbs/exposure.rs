@@ -1,13 +1,10 @@
 //! Memory that peers may reach, and the windows through which they do.
 
 use std::collections::HashMap;
-use std::io;
 
 use ringfab_memory::SharedBuffer;
 
-use super::device::{Device, key_of};
 use super::sys::Window;
-use crate::rdma::{Access, QueuePairId, RegionId, RemoteBuffer};
 use crate::table::{Key, Table};
 
 /// One exposure.
@@ -116,61 +113,4 @@ impl Exposures {
             self.remove(key);
         }
     }
-}
-
-impl Device {
-    pub(crate) fn expose(
-        &mut self,
-        queue_pair: QueuePairId,
-        shared_buffer: SharedBuffer,
-        offset: u32,
-        length: u32,
-        access: Access,
-    ) -> Option<RemoteBuffer> {
-        let end = offset.checked_add(length).map(|end| end as usize);
-        assert!(end.is_some_and(|end| end <= shared_buffer.len()), "an exposure lies within its memory");
-        let key = key_of(queue_pair);
-        let connection = self.connections.get_mut(key)?;
-        if self.exposures.is_full() || !connection.can_expose() {
-            return None;
-        }
-        let index = connection.domain?;
-        let domain = self.domains[index].as_mut()?;
-        let address = shared_buffer.io_pointer(offset as usize, length as usize) as u64;
-        let windows = self.adapters[domain.adapter].limits.windows;
-        let open_key = domain.prepare(&shared_buffer, &self.adapters[domain.adapter].limits);
-        let open_key = open_key.inspect_err(no_window).ok()?;
-        let (window, remote_key) = if windows {
-            let mut window = domain.take_window().inspect_err(no_window).ok()?;
-            let remote_key = window.advance();
-            (Some(window), remote_key)
-        } else {
-            (None, open_key)
-        };
-        let writable = access == Access::RemoteWrite;
-        let exposure = self.exposures.add((shared_buffer, offset, length), (key, index), window, writable)?;
-        if windows {
-            connection.chain_bind(exposure);
-            self.mark_dirty(key);
-        }
-        let region = region_id(exposure);
-        Some(RemoteBuffer { address, length, key: remote_key, region, invalidate: windows })
-    }
-
-    pub(crate) fn revoke(&mut self, index: u32, generation: u16) -> Option<SharedBuffer> {
-        let key = self.exposures.key_of(index, generation)?;
-        let (shared_buffer, domain, window) = self.exposures.remove(key)?;
-        if let (Some(window), Some(domain)) = (window, self.domains[domain].as_mut()) {
-            domain.give_window(window);
-        }
-        Some(shared_buffer)
-    }
-}
-
-fn region_id(key: Key) -> RegionId {
-    RegionId::Verbs { index: key.index, generation: key.generation_low() }
-}
-
-fn no_window(error: &io::Error) {
-    tracing::warn!(%error, "memory cannot be exposed");
 }

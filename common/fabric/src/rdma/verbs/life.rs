@@ -7,13 +7,13 @@ use ringfab_reactor::{Reactor, Token};
 
 use super::adapter::Adapter;
 use super::connection::{Connection, End, Phase};
-use super::device::{Device, adapter_of, full};
 use super::domain::Domain;
-use super::sys::{self, CmId, ConnectionParameters, QueuePairLimits};
+use super::queue_pairs::{QueuePairs, REMOVED, RESOLVE_TRY, adapter_of, full};
+use super::sys::{self, CmEvent, CmEventKind, CmId, ConnectionParameters, QueuePairLimits};
 use crate::rdma::{ConnectError, DisconnectReason, ProtectionDomain, QueuePairAttributes, RnicEvent};
 use crate::table::Key;
 
-impl Device {
+impl QueuePairs {
     pub(super) fn insert(
         &mut self,
         mut cm: CmId,
@@ -71,19 +71,61 @@ impl Device {
         let completions = send_entries + attributes.receive_depth;
         adapter.reserve(completions)?;
         connection.reserved = completions;
-        connection.send_entries = send_entries;
         connection.limits = limits;
         connection.domain = Some(domain_index);
         connection.receives = receives;
         domain.queue_pairs += 1;
         domain.reserve_receives(receives, attributes.receive_depth, limits.iwarp)?;
         connection.credits = attributes.receive_depth;
-        let queue_pair = make_queue_pair(connection, domain, adapter)?;
+        let queue_pair = make_queue_pair(connection, domain, adapter, send_entries)?;
         self.by_number.insert((adapter_index, queue_pair.number), key);
         connection.queue_pair = Some(queue_pair);
-        connection.make_heads(domain)?;
+        connection.sends.open(domain, send_entries)?;
         domain.fill();
         Ok(())
+    }
+
+    /// The next step towards a connection: an address, a route to it, and the request to connect.
+    pub(super) fn resolve_further(&mut self, reactor: &mut Reactor, key: Key, event: &CmEvent) {
+        let Some(connection) = self.connections.get(key) else { return };
+        let asked = match event.kind {
+            CmEventKind::AddressResolved => connection.cm.resolve_route(RESOLVE_TRY),
+            CmEventKind::RouteResolved => self.put_on_device(reactor, key).and_then(|()| self.ask(key)),
+            _ => connection.cm.resolve_address(connection.addresses.1, RESOLVE_TRY),
+        };
+        if let Err(error) = asked {
+            self.finish_soon(key, End::Failed(ConnectError::Connect(error)));
+        }
+    }
+
+    /// Sends the connection request.
+    pub(super) fn ask(&mut self, key: Key) -> io::Result<()> {
+        let Some(connection) = self.connections.get_mut(key) else { return Err(full()) };
+        let limits = self.adapters[adapter_of(&self.domains, connection)].limits;
+        let resources = u8::try_from(connection.attributes.responder_resources).unwrap_or(u8::MAX);
+        let depth = u8::try_from(connection.attributes.initiator_depth).unwrap_or(u8::MAX);
+        connection.initiator_depth = depth.min(limits.initiator_depth);
+        connection.phase = Phase::Connecting;
+        connection.cm.connect(&ConnectionParameters {
+            private_data: &connection.private_data,
+            responder_resources: resources.min(limits.responder_resources),
+            initiator_depth: connection.initiator_depth,
+        })
+    }
+
+    pub(super) fn establish(&mut self, reactor: &mut Reactor, key: Key, event: &CmEvent) {
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        connection.stop_timer(reactor);
+        let private_data = match connection.phase {
+            Phase::Accepting => std::mem::take(&mut connection.private_data),
+            _ => event.private_data.clone(),
+        };
+        connection.phase = Phase::Established;
+        if let Some(addresses) = connection.cm.addresses() {
+            connection.addresses = addresses;
+        }
+        let queue_pair = connection.id();
+        self.events.push_with(|| RnicEvent::Established { queue_pair, private_data });
     }
 
     fn adapter_for(
@@ -138,7 +180,7 @@ impl Device {
     pub(super) fn disconnect_when_drained(&mut self, reactor: &mut Reactor, key: Key) {
         let timeout = self.config.close_timeout;
         let Some(connection) = self.connections.get_mut(key) else { return };
-        if connection.phase == Phase::Draining && connection.is_drained() {
+        if connection.phase == Phase::Draining && connection.sends.is_drained() {
             connection.phase = Phase::Closing;
             connection.set_timer(self.config.owner, reactor, timeout);
             if let Err(error) = connection.cm.disconnect() {
@@ -147,6 +189,19 @@ impl Device {
                 self.finish_soon(key, end);
             }
         }
+    }
+
+    /// The device of one queue pair's identifier is being removed.
+    pub(super) fn lose_connection(&mut self, key: Key, phase: Phase) {
+        let end = match phase {
+            Phase::Resolving | Phase::Connecting | Phase::Accepting => {
+                End::Failed(ConnectError::Connect(std::io::Error::other(REMOVED)))
+            }
+            Phase::Established | Phase::Draining | Phase::Closing => {
+                End::Disconnected(DisconnectReason::Broken(REMOVED.to_owned()))
+            }
+        };
+        self.finish_soon(key, end);
     }
 
     /// Ends a queue pair before the turn is over. The first reason counts.
@@ -177,7 +232,7 @@ impl Device {
             return;
         };
         let Some(mut connection) = self.release(reactor, key) else { return };
-        connection.flush_all(&mut self.events);
+        connection.sends.flush_all(&mut self.events);
         let queue_pair = connection.id();
         self.events.push_with(|| match end {
             End::Disconnected(reason) => RnicEvent::Disconnected { queue_pair, reason },
@@ -209,7 +264,7 @@ impl Device {
             domain.unreserve_receives(connection.receives, connection.credits);
             let adapter = &mut self.adapters[domain.adapter];
             adapter.release(connection.reserved);
-            adapter.outstanding.subtract(connection.outstanding());
+            adapter.outstanding.subtract(connection.sends.outstanding());
         }
         Some(connection)
     }
@@ -220,11 +275,10 @@ fn make_queue_pair(
     connection: &mut Connection,
     domain: &Domain,
     adapter: &Adapter,
+    send_entries: u32,
 ) -> io::Result<sys::QueuePair> {
-    let limits = QueuePairLimits {
-        send_requests: connection.send_entries,
-        inline_bytes: crate::rdma::Inline::LEN_MAX as u32,
-    };
+    let limits =
+        QueuePairLimits { send_requests: send_entries, inline_bytes: crate::rdma::Inline::LEN_MAX as u32 };
     let queue = domain.receive_queue(connection.receives);
     let completions = (adapter.sends(), adapter.receives());
     match connection.cm.create_queue_pair(domain.raw(), completions, queue, &limits) {

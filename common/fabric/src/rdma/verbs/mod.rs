@@ -1,15 +1,17 @@
 //! The provider over libibverbs and librdmacm: cards for InfiniBand, RoCE and iWARP, and the kernel's software ones.
 //!
 //! - `sys`: the two libraries, behind types that own what they name. All calls are there.
-//! - `device`: one core's provider: its tables, and the interface to the rest.
+//! - `device`: one core's provider, and its interface to the rest.
+//! - `queue_pairs`: the queue pairs of a core, and what of its devices they use.
 //! - `adapter`: what a core has on one RDMA device: two completion queues and the channel that wakes the core.
 //!   `adapters`, all of them.
 //! - `domain`: a protection domain on a device: registered pools, shared receives, memory windows.
 //! - `exposure`: memory that a peer may reach, and how that ends.
-//! - `connection`: a queue pair, its phases and what is posted to it; `posted`, the requests themselves.
+//! - `connection`: a queue pair and its phases. `send_queue`: what is posted to it; `posted`, the requests themselves.
 //! - `life`: from a queue pair's making on a device to its end.
-//! - `events`: what devices and connection managers report.
-//! - `numbers`: how queue pairs are found by the device's number.
+//! - `events`: what connection managers report; `completions`, what devices say of requests that are over.
+//! - `listener`: listeners, and requests that wait for an answer.
+//! - `numbers`: how queue pairs are found by their numbers.
 //! - `watch`: what a device reports of its own accord, from a thread of its own.
 //! - `removal`: devices that go away, and come back.
 //! - `devices`: the devices of this machine, for people.
@@ -22,6 +24,7 @@
 
 mod adapter;
 mod adapters;
+mod completions;
 mod connection;
 mod device;
 pub(crate) mod devices;
@@ -32,12 +35,14 @@ mod life;
 mod listener;
 mod numbers;
 mod posted;
+mod queue_pairs;
 mod removal;
+mod send_queue;
 mod sys;
 mod watch;
 
 pub(crate) use device::Device;
-pub(crate) use listener::{PendingAccept, link_protocol};
+pub(crate) use listener::PendingAccept;
 
 /// What an operation of the reactor was started for: the `kind` of its token. Those of the software RNIC are smaller.
 pub(crate) mod kind {

@@ -1,6 +1,18 @@
-//! Hashing of the devices' numbers.
+//! Numbers of queue pairs: ours, and those of devices with their hashing.
 
 use std::hash::Hasher;
+
+use crate::rdma::QueuePairId;
+use crate::table::Key;
+
+/// The queue pair that a key names, told from those of the other provider by being odd.
+pub(super) fn queue_pair_id(key: Key) -> QueuePairId {
+    QueuePairId { index: key.index << 1 | 1, generation: key.generation }
+}
+
+pub(super) fn key_of(queue_pair: QueuePairId) -> Key {
+    Key { index: queue_pair.index >> 1, generation: queue_pair.generation }
+}
 
 /// Hashes numbers that devices give out. No peer chooses them, so nothing keyed is needed: each completion is looked
 /// up.
