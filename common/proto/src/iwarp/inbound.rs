@@ -138,10 +138,6 @@ impl RecvQueue {
         Ok(())
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.lens.len()
-    }
-
     /// Takes a Send of no bytes that only says "ready to receive" (RFC 6581, section 4.1): it needs no buffer.
     pub(crate) fn accept_ready(&mut self, header: Untagged, len: usize) -> bool {
         let ready =

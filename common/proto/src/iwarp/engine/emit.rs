@@ -2,7 +2,6 @@
 
 use ringfab_spec::iwarp::{RdmapOpcode, TaggedHeader};
 
-use super::super::messages::FramingParameters;
 use super::super::region::{Access, RegionTable};
 use super::super::send_queue::EmittedNow;
 use super::super::tx::{TxSink, emit_tagged, segment_len};
@@ -24,14 +23,16 @@ impl<H: Copy> Engine<H> {
     #[must_use]
     #[inline(always)]
     pub fn sends_now(&self, len: u64) -> bool {
-        self.is_clear() && len <= u64::from(self.wire().untagged_payload_max())
+        self.is_clear() && len <= u64::from(self.config.framing().untagged_payload_max())
     }
 
     /// Whether an RDMA Write of `len` bytes to `to` posted now may be emitted at once, by [`Self::write_now`].
     #[must_use]
     #[inline(always)]
     pub fn writes_now(&self, to: u64, len: u32) -> bool {
-        self.is_clear() && len <= self.wire().tagged_payload_max() && to.checked_add(u64::from(len)).is_some()
+        self.is_clear()
+            && len <= self.config.framing().tagged_payload_max()
+            && to.checked_add(u64::from(len)).is_some()
     }
 
     fn is_clear(&self) -> bool {
@@ -44,7 +45,7 @@ impl<H: Copy> Engine<H> {
     /// request before it, which then bears this number.
     #[inline(always)]
     pub fn send_now(&mut self, wr_id: u64, send: &SendRef<'_, H>, sink: &mut impl TxSink<H>) -> bool {
-        let wire = self.wire();
+        let wire = self.config.framing();
         let emitted = self.send_queue.send_now(wr_id, send, sink, wire, self.emitted);
         self.count_now(emitted)
     }
@@ -52,7 +53,7 @@ impl<H: Copy> Engine<H> {
     /// Posts an RDMA Write and emits its FPDU, as [`Self::send_now`] does. Call only when [`Self::writes_now`].
     #[inline(always)]
     pub fn write_now(&mut self, wr_id: u64, write: &WriteRequest<H>, sink: &mut impl TxSink<H>) -> bool {
-        let wire = self.wire();
+        let wire = self.config.framing();
         let emitted = self.send_queue.write_now(wr_id, write, sink, wire, self.emitted);
         self.count_now(emitted)
     }
@@ -94,7 +95,7 @@ impl<H: Copy> Engine<H> {
 
     #[inline]
     fn emit_work(&mut self, sink: &mut impl TxSink<H>) -> usize {
-        let fpdu_len = self.send_queue.emit(sink, self.wire(), self.emitted);
+        let fpdu_len = self.send_queue.emit(sink, self.config.framing(), self.emitted);
         self.turn = if self.send_queue.mid_message() { Source::Work } else { Source::Response };
         fpdu_len
     }
@@ -102,7 +103,7 @@ impl<H: Copy> Engine<H> {
     /// Emits a segment of the oldest read response. Its source is checked again, because the owner may have ended the
     /// region in the meantime.
     fn emit_response(&mut self, regions: &RegionTable<H>, sink: &mut impl TxSink<H>) -> usize {
-        let (wire, requester) = (self.wire(), self.config.requester);
+        let (wire, requester) = (self.config.framing(), self.config.requester);
         let Some(response) = self.responses.front_mut() else { return 0 };
         let left = response.len() - response.sent;
         let segment = segment_len(u64::from(response.len()), wire.tagged_payload_max()).min(left);
@@ -128,9 +129,5 @@ impl<H: Copy> Engine<H> {
         }
         self.turn = if last { Source::Work } else { Source::Response };
         fpdu_len
-    }
-
-    fn wire(&self) -> FramingParameters {
-        FramingParameters { ulpdu_len_max: self.config.ulpdu_len_max, crc_used: self.config.negotiated.crc }
     }
 }

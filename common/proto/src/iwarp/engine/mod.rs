@@ -11,6 +11,7 @@ use self::emit::Source;
 use self::receive::{Body, Progress, Rest};
 use super::error::{EngineError, Violation};
 use super::inbound::{RecvQueue, ResponseQueue};
+use super::messages::FramingParameters;
 use super::mpa::{Negotiated, ReadyToReceive, Role};
 use super::region::{Placement, RegionTable, Requester};
 use super::send_queue::SendQueue;
@@ -47,6 +48,11 @@ impl EngineConfig {
             ulpdu_len_max: ULPDU_LEN_MAX,
             direct_min: 2048,
         }
+    }
+
+    /// How FPDUs are made.
+    fn framing(&self) -> FramingParameters {
+        FramingParameters { ulpdu_len_max: self.ulpdu_len_max, crc_used: self.negotiated.crc }
     }
 }
 
@@ -177,7 +183,10 @@ impl<H: Copy> Engine<H> {
             terminate: None,
             released: false,
         };
-        engine.post_ready();
+        // The initiator's first message in peer-to-peer mode (RFC 6581, section 4.1).
+        if let (Role::Initiator, Some(ready)) = (negotiated.role, negotiated.ready) {
+            engine.send_queue.post_ready(ready);
+        }
         engine
     }
 
@@ -220,12 +229,6 @@ impl<H: Copy> Engine<H> {
     #[inline]
     pub fn post_recv(&mut self, len: u32) -> Result<(), RecvFull> {
         self.recv_queue.post(len)
-    }
-
-    /// The number of posted receive buffers, including the one that is being filled.
-    #[must_use]
-    pub fn recv_count(&self) -> usize {
-        self.recv_queue.len()
     }
 
     /// Whether [`Self::transmit`] has something to emit.
@@ -367,16 +370,6 @@ impl<H: Copy> Engine<H> {
 }
 
 impl<H: Copy> Engine<H> {
-    /// The initiator's first message in peer-to-peer mode (RFC 6581, section 4.1).
-    fn post_ready(&mut self) {
-        if self.config.negotiated.role != Role::Initiator {
-            return;
-        }
-        if let Some(ready) = self.config.negotiated.ready {
-            self.send_queue.post_ready(ready);
-        }
-    }
-
     /// The peer broke a rule: prepares the Terminate, with the headers of the offending FPDU when they are there.
     #[cold]
     fn fail(&mut self, violation: Violation, fpdu: &[u8]) -> EngineError {
