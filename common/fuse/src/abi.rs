@@ -193,9 +193,6 @@ structures! {
 /// Entries of a directory are padded to a multiple of this.
 pub const DIRENT_ALIGN: usize = 8;
 
-/// The first node of every file system.
-pub const ROOT_ID: u64 = 1;
-
 /// Values of [`InHeader::opcode`] (`enum fuse_opcode`), those that are answered here or there.
 #[expect(missing_docs, reason = "the protocol's own names")]
 pub mod opcode {

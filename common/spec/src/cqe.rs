@@ -58,12 +58,6 @@ impl CompletionEntry {
         Self::success(cid, sqhd).with_dw0(u32::from(cntlid))
     }
 
-    /// The completion of a Connect refused for a field: where it is, at which offset.
-    pub fn connect_invalid_parameter(cid: u16, sqhd: u16, location: ConnectParameter) -> Self {
-        let status = Status::CONNECT_INVALID_PARAMETERS.with_dnr();
-        Self::new(cid, sqhd, status).with_dw0(location.to_dw0())
-    }
-
     /// The status of the command.
     pub fn status(&self) -> Status {
         Status::from_bits(self.status_field.get() >> 1)
@@ -140,7 +134,8 @@ mod tests {
 
     #[test]
     fn a_refused_connect_says_where_the_field_is() {
-        let entry = CompletionEntry::connect_invalid_parameter(7, 0, ConnectParameter::Data(256));
+        let status = Status::CONNECT_INVALID_PARAMETERS.with_dnr();
+        let entry = CompletionEntry::new(7, 0, status).with_dw0(ConnectParameter::Data(256).to_dw0());
         assert_eq!(entry.as_bytes(), [0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0x04, 0x83]);
         assert_eq!(entry.connect_parameter(), ConnectParameter::Data(256));
         assert_eq!(entry.status().code(), Status::CONNECT_INVALID_PARAMETERS);

@@ -225,14 +225,6 @@ bits! {
 }
 
 bits! {
-    /// Host Identifier (section 5.27.1.25): dword 11; the identifier itself is data.
-    pub struct HostIdentifier(U32 as u32) {
-        /// Enable Extended Host Identifier: 16 bytes instead of 8. Always set on fabrics.
-        exhid / with_exhid: bool = 0:0;
-    }
-}
-
-bits! {
     /// Reservation Notification Mask (section 5.27.1.26): a set bit masks the notification.
     pub struct ReservationNotificationMask(U32 as u32) {
         /// Mask Registration Preempted Notification.

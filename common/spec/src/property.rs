@@ -130,16 +130,6 @@ open_enum! {
     }
 }
 
-bits! {
-    /// Controller Ready Timeouts.
-    pub struct ReadyTimeouts(zerocopy::little_endian::U32 as u32) {
-        /// Controller Ready With Media Timeout, in units of 500 ms.
-        crwmt / with_crwmt: u16 = 15:0;
-        /// Controller Ready Independent of Media Timeout, in units of 500 ms.
-        crimt / with_crimt: u16 = 31:16;
-    }
-}
-
 /// What a host writes to NSSR to reset the NVM subsystem: "NVMe".
 pub const NSSR_RESET: u32 = 0x4e56_4d65;
 

@@ -75,11 +75,6 @@ impl Status {
     pub const fn is_success(self) -> bool {
         self.code().0 == 0
     }
-
-    /// Ok for success, the status otherwise.
-    pub const fn into_result(self) -> Result<(), Self> {
-        if self.is_success() { Ok(()) } else { Err(self) }
-    }
 }
 
 macro_rules! statuses {
@@ -309,7 +304,7 @@ mod tests {
             prop_assert_eq!(status.bits(), bits & 0x7fff);
             prop_assert_eq!(status.code(), Status::new(status.sct(), status.sc()));
             prop_assert!(!status.to_string().is_empty());
-            prop_assert_eq!(status.into_result().is_ok(), status.sc() == 0 && status.sct() == 0);
+            prop_assert_eq!(status.is_success(), status.sc() == 0 && status.sct() == 0);
         }
     }
 }

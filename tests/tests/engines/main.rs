@@ -162,23 +162,32 @@ fn when_the_engine_that_leads_ends_the_others_fail() {
     crew.expect("failed", |life| matches!(life, Life::Failed(_)));
 }
 
+/// What `ringfab bench --verify` of a target's namespace says, with two engines that have two queues each.
+fn bench_verify(target: &TestTarget, seconds: &str) -> serde_json::Value {
+    let url = target.url("").to_string();
+    let load =
+        ["--rw", "randrw", "--verify", "--size", "4M", "--time", seconds, "--warmup", "0s", "--depth", "16"];
+    let common = ["bench", &url, "--json", "--destroy-data", "1", "--cores", "2", "--queues", "4"];
+    let ringfab = program("ringfab");
+    let text = run_bounded(180, ringfab.to_str().expect("a path"), &[&common[..], &load].concat());
+    serde_json::from_str(&text).expect("a document")
+}
+
 #[test]
 fn the_benchmark_verifies_with_several_engines_what_each_has_written() {
     for transport in TRANSPORTS {
         let target = target(transport);
-        let url = target.url("").to_string();
-        let load = [
-            "--rw", "randrw", "--verify", "--size", "4M", "--time", "500ms", "--warmup", "0s", "--depth",
-            "16",
-        ];
-        let common = ["bench", &url, "--json", "--destroy-data", "1", "--cores", "2", "--queues", "4"];
-        let ringfab = program("ringfab");
-        let text = run_bounded(60, ringfab.to_str().expect("a path"), &[&common[..], &load].concat());
-        let found: serde_json::Value = serde_json::from_str(&text).expect("a document");
-        assert_eq!((&found["queues"], &found["outstanding"]), (&4.into(), &64.into()), "{text}");
-        assert_eq!(found["verify"]["mismatches"], 0, "{text}");
-        // Each engine has written the places of its half, most of them by now.
-        assert!(found["verify"]["read_back"].as_u64().is_some_and(|places| places > 512), "{text}");
-        assert!(target.target.controllers().is_empty(), "it has left in order");
+        // Each engine has written the places of its half, most of them by then, on a slow machine after a while.
+        let is_enough = |found: &serde_json::Value| {
+            assert_eq!((&found["queues"], &found["outstanding"]), (&4.into(), &64.into()), "{found}");
+            assert_eq!(found["verify"]["mismatches"], 0, "{found}");
+            assert!(target.target.controllers().is_empty(), "it has left in order");
+            found["verify"]["read_back"].as_u64().is_some_and(|places| places > 512)
+        };
+        let mut runs = ["500ms", "5s", "60s"].iter().map(|seconds| bench_verify(&target, seconds));
+        assert!(
+            runs.any(|found| is_enough(&found)),
+            "{transport:?}: not even half of the places were written"
+        );
     }
 }

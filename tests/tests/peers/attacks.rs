@@ -12,6 +12,8 @@ use crate::target::{Over, Process};
 /// is far off may be the machine's doing, which has other tests to run, two cannot.
 const ATTACHES: usize = 5;
 const ATTACH_MAX: Duration = Duration::from_secs(1);
+/// Where it takes long without an attack, too, it may take so many times as long.
+const TIMES_LONGER_MAX: u32 = 50;
 
 /// The longest that an attack may take until it has filled what it is after.
 const FILL_PATIENCE: Duration = Duration::from_secs(20);
@@ -115,6 +117,7 @@ pub(crate) fn attaches(process: &Process, over: Over, limit: Duration) -> Vec<Op
 fn fault_under((name, attack, evidence): Case) -> Option<String> {
     let process = Process::start_for(attack.act);
     let mut there = process.guest(attack.over);
+    let calm = attaches(&process, attack.over, PATIENCE)[ATTACHES / 2].unwrap_or(PATIENCE);
     let going = Going::start(attack, process.address(attack.over));
     // On a slow machine it takes longer until the attack has filled what it is after.
     let is_full = || evidence.iter().any(|words| process.service.log().contains(words));
@@ -135,7 +138,9 @@ fn fault_under((name, attack, evidence): Case) -> Option<String> {
     if let Err(error) = goes_on {
         return Some(format!("{name}: who was there has failed: {error}"));
     }
-    median.is_none_or(|median| median > ATTACH_MAX).then(|| format!("{name}: late: {times:?}"))
+    let attach_max = ATTACH_MAX.max(calm * TIMES_LONGER_MAX);
+    let late = median.is_none_or(|median| median > attach_max);
+    late.then(|| format!("{name}: late: {times:?}, without it {calm:?}"))
 }
 
 #[test]

@@ -32,7 +32,6 @@ pub(super) struct Core {
     events: BTreeMap<EventKey, Event>,
     sequence: u64,
     trace: u64,
-    recorded: u64,
 }
 
 impl Core {
@@ -44,7 +43,6 @@ impl Core {
             sequence: 0,
             // The offset basis of FNV-1a.
             trace: 0xcbf2_9ce4_8422_2325,
-            recorded: 0,
         }
     }
 
@@ -108,7 +106,6 @@ impl Core {
 
     /// Folds what happened into the trace.
     pub(super) fn record(&mut self, parts: &[u64]) {
-        self.recorded += 1;
         let now = self.now.as_nanos();
         for byte in [now].iter().chain(parts).flat_map(|part| part.to_le_bytes()) {
             // The prime of FNV-1a.
@@ -118,9 +115,5 @@ impl Core {
 
     pub(super) fn trace(&self) -> u64 {
         self.trace
-    }
-
-    pub(super) fn recorded(&self) -> u64 {
-        self.recorded
     }
 }

@@ -5,7 +5,6 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
 
 use super::disk::{Disk, DiskFaults};
 use super::disk_ops::assert_whole_sectors;
@@ -94,21 +93,9 @@ impl World {
         self.0.borrow_mut().machines.core.chance(probability)
     }
 
-    /// A random duration between the two.
-    pub fn random_duration(&self, min: Duration, max: Duration) -> Duration {
-        let mut state = self.0.borrow_mut();
-        let now = state.machines.core.now;
-        state.machines.core.after(min, max).since(now)
-    }
-
     /// A hash over everything that has happened: two runs of one seed agree on it at every step.
     pub fn trace_hash(&self) -> u64 {
         self.0.borrow().machines.core.trace()
-    }
-
-    /// How many things [`World::trace_hash`] covers.
-    pub fn trace_length(&self) -> u64 {
-        self.0.borrow().machines.core.recorded()
     }
 
     /// Sets the behaviour of every link that has none of its own.

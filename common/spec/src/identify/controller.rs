@@ -245,11 +245,6 @@ impl IdentifyController {
         u64::from(self.ioccsz.get()) * u64::from(Self::CAPSULE_UNIT)
     }
 
-    /// Size of an I/O response capsule, in bytes.
-    pub fn response_capsule_bytes(&self) -> u64 {
-        u64::from(self.iorcsz.get()) * u64::from(Self::CAPSULE_UNIT)
-    }
-
     /// Room for data in an I/O command capsule, in bytes, behind the submission queue entry and `icdoff`; zero
     /// when the fields contradict each other.
     pub fn in_capsule_bytes_max(&self) -> u64 {
@@ -328,7 +323,6 @@ mod tests {
         assert_eq!(controller.transfer_bytes_max(0), Some(128 << 10));
         assert_eq!(controller.command_capsule_bytes(), 4160);
         assert_eq!(controller.in_capsule_bytes_max(), 4096);
-        assert_eq!(controller.response_capsule_bytes(), 16);
         assert_eq!(controller.keep_alive_granularity_ms(), Some(1000));
         controller.ioccsz = U32::new(3);
         assert_eq!(controller.in_capsule_bytes_max(), 0);

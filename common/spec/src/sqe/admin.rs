@@ -125,11 +125,6 @@ impl SubmissionEntry {
         Self::new(AdminOpcode::KEEP_ALIVE.0, cid, 0)
     }
 
-    /// Whether it is an Asynchronous Event Request.
-    pub fn is_async_event_request(&self) -> bool {
-        self.opcode == AdminOpcode::ASYNC_EVENT_REQUEST.0
-    }
-
     /// Controller or Namespace Structure, of Identify.
     pub fn cns(&self) -> u8 {
         IdentifyDword10::from_bits(self.cdw10.get()).cns()
