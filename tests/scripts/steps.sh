@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Runs targets of the Makefile, one after the other, and says at the end how long each took. Stops at the first that
+# fails.
+#
+#   steps.sh STEP...      a step: a target, and variables of it in the same word: "fuzz SECONDS=5"
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+main() {
+    local step words started times=() status=0
+    for step in "$@"; do
+        started=$SECONDS
+        read -ra words <<<"$step"
+        make --no-print-directory "${words[@]}" || status=$?
+        times+=("$(printf '%-18s %4d s' "$step" $((SECONDS - started)))")
+        [ "$status" -eq 0 ] || break
+    done
+    say "Where the time went: $((SECONDS / 60)) min $((SECONDS % 60)) s in all"
+    printf '    %s\n' "${times[@]}"
+    [ "$status" -eq 0 ] || fail "$step failed"
+}
+
+main "$@"
