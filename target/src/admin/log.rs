@@ -159,13 +159,7 @@ fn cut(page: &[u8], request: LogRequest) -> Result<Vec<u8>, Failure> {
 
 /// The host has seen a page: what it says is not news any more.
 fn read(controller: &Controller, page: LogId) {
-    let mut state = controller.state();
-    if page == LogId::CHANGED_NAMESPACE_LIST {
-        state.changed_namespaces.clear();
-    }
-    let deliverable = state.events.log_read(page);
-    drop(state);
-    controller.wake_if(deliverable);
+    controller.events().log_read(page);
 }
 
 fn supported(controller: &Controller) -> Page {
@@ -183,6 +177,5 @@ fn firmware_slot() -> Page {
 }
 
 fn changed_namespaces(controller: &Controller) -> Page {
-    let changed = &controller.state().changed_namespaces;
-    Page::of(&ChangedNamespaceList::from_nsids(changed.iter().copied()))
+    Page::of(&ChangedNamespaceList::from_nsids(controller.events().changed_namespaces().into_iter()))
 }

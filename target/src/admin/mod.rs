@@ -206,8 +206,7 @@ impl Controller {
     }
 
     fn park(&self, command: Command<'_>) -> Result<AdminOutcome, Failure> {
-        let mut state = self.state();
-        if !state.events.park(command.command_id()) {
+        if !self.events().park(command.command_id()) {
             return Err(Failure::new(Status::AER_LIMIT_EXCEEDED));
         }
         Ok(AdminOutcome::Park)

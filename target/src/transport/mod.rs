@@ -7,6 +7,8 @@
 pub(crate) mod rdma;
 pub(crate) mod tcp;
 
+use std::net::SocketAddr;
+
 use ringfab_fabric::rdma::DisconnectReason;
 pub(crate) use ringfab_fabric::{Endpoint, Transports};
 use ringfab_memory::{Buffer, SharedBuffer};
@@ -27,6 +29,24 @@ pub(crate) enum ListenerId {
 pub(crate) enum IncomingConnection {
     Rdma(ringfab_fabric::rdma::ConnectRequest),
     Tcp(Box<ringfab_fabric::tcp::Incoming>),
+}
+
+impl IncomingConnection {
+    /// Whether it came on a listener.
+    pub(crate) fn is_on(&self, listener: ListenerId) -> bool {
+        match self {
+            Self::Rdma(request) => listener == ListenerId::Rdma(request.listener),
+            Self::Tcp(incoming) => listener == ListenerId::Tcp(incoming.listener),
+        }
+    }
+
+    /// The host's address, and ours.
+    pub(crate) fn addresses(&self) -> (SocketAddr, SocketAddr) {
+        match self {
+            Self::Rdma(request) => (request.peer, request.local),
+            Self::Tcp(incoming) => (incoming.peer, incoming.local),
+        }
+    }
 }
 
 /// Who is told what has happened on connections. A transport tells what an event of its own says by reference where it
