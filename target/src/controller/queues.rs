@@ -85,3 +85,72 @@ impl ConnectedQueues {
         mem::take(&mut self.by_id).into_values()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::queue_record::QueueParameters;
+
+    fn record(id: u16, core: usize) -> Arc<QueueRecord> {
+        let listener = "192.0.2.1:4420".parse().unwrap();
+        let peer = "192.0.2.2:40000".parse().unwrap();
+        Arc::new(QueueRecord::new(QueueParameters {
+            id,
+            entries: 32,
+            flow_control: true,
+            core,
+            listener,
+            peer,
+            host_id: [9; 16],
+            protected_by: None,
+        }))
+    }
+
+    #[test]
+    fn the_admin_queue_is_the_first_and_no_io_queue() {
+        let mut queues = ConnectedQueues::default();
+        let (io, admin) = (record(1, 3), record(0, 0));
+        queues.join(&io);
+        assert!(queues.admin().is_none());
+        queues.join(&admin);
+        assert_eq!(queues.iter().map(|queue| queue.id()).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!((queues.io_count(), queues.io_joined(), queues.core_of(1)), (1, 1, Some(3)));
+        queues.end_admin();
+        assert!(queues.admin().is_none() && !queues.has(0) && queues.has(1));
+        assert_eq!(queues.io_count(), 1);
+    }
+
+    #[test]
+    fn a_queue_that_leaves_late_does_not_take_its_successor_along() {
+        let mut queues = ConnectedQueues::default();
+        let (first, second) = (record(1, 0), record(1, 1));
+        queues.join(&first);
+        queues.leave(&first);
+        queues.join(&second);
+        queues.leave(&first);
+        assert_eq!((queues.core_of(1), queues.io_joined()), (Some(1), 2));
+        assert_eq!(queues.take_all().count(), 1);
+        assert_eq!(queues.io_count(), 0);
+    }
+
+    #[test]
+    fn traffic_of_all_queues_counts_once() {
+        let mut queues = ConnectedQueues::default();
+        let (one, other) = (record(1, 0), record(2, 0));
+        queues.join(&one);
+        queues.join(&other);
+        one.note_traffic();
+        other.note_traffic();
+        assert!(queues.take_traffic());
+        assert!(!queues.take_traffic());
+    }
+
+    #[test]
+    fn an_identifier_has_one_candidate_at_a_time() {
+        let mut queues = ConnectedQueues::default();
+        assert!(queues.add_candidate(1) && queues.add_candidate(2));
+        assert!(!queues.add_candidate(1));
+        queues.remove_candidate(1);
+        assert!(queues.add_candidate(1));
+    }
+}

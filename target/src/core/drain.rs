@@ -3,7 +3,7 @@
 use ringfab_block::{BlockError, DiskTokens, Finished, Operation, Started, Tag};
 use ringfab_reactor::{Completion, Reactor, Time};
 
-use crate::model::disk_failures::{DiskAction, DiskFailure};
+use crate::model::disk_failure::{DiskAction, DiskFailure};
 use crate::resources::disks::Disks;
 
 /// How far a drain is. Cores end together: until then one may need another's word.

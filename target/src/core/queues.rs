@@ -281,3 +281,75 @@ fn left_controller(resources: &Resources, id: u16, controller: &Arc<Controller>)
         resources.cores[core].send(QueueMessage::CheckControllers);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ringfab_fabric::{rdma, tcp};
+
+    use super::*;
+    use crate::queue::QueueParameters;
+
+    fn rdma(index: u32) -> Endpoint {
+        Endpoint::Rdma(rdma::QueuePairId { index, generation: 1 })
+    }
+
+    /// A queue on a connection, from an address, at a time.
+    fn enter(queues: &mut Queues, endpoint: Endpoint, address: usize, since: u64) -> u16 {
+        let number = queues.free_number().expect("room");
+        let parameters = QueueParameters {
+            number,
+            endpoint,
+            id: 0,
+            entries: 32,
+            peer: "192.0.2.2:40000".parse().unwrap(),
+            listener: "192.0.2.1:4420".parse().unwrap(),
+            tls: None,
+            address: HostId::at(address),
+            place: None,
+        };
+        queues.insert(number, Queue::new(parameters, Time::from_nanos(since)));
+        number
+    }
+
+    #[test]
+    fn a_queue_is_found_by_its_connection_and_by_no_other_that_has_its_place() {
+        let mut queues = Queues::default();
+        assert!(queues.is_empty());
+        let tcp = |generation| Endpoint::Tcp(tcp::ConnectionId { index: 3, generation });
+        let numbers = [enter(&mut queues, rdma(3), 0, 0), enter(&mut queues, tcp(1), 0, 0)];
+        assert_eq!(numbers, [0, 1]);
+        assert_eq!(queues.on(rdma(3)).map(|queue| queue.endpoint()), Some(rdma(3)));
+        assert_eq!(queues.on(tcp(1)).map(|queue| queue.endpoint()), Some(tcp(1)));
+        assert!(queues.on(tcp(2)).is_none(), "another life of the place");
+        assert!(queues.on(rdma(2)).is_none() && queues.on(rdma(4)).is_none());
+        assert!(queues.get_mut(1).is_some() && queues.get_mut(2).is_none());
+        assert_eq!((queues.iter().count(), queues.is_empty()), (2, false));
+    }
+
+    #[test]
+    fn a_number_that_is_free_again_is_the_next() {
+        let mut queues = Queues::default();
+        for index in 0..3 {
+            enter(&mut queues, rdma(index), 0, 0);
+        }
+        queues.by_number[1] = None;
+        assert_eq!(enter(&mut queues, rdma(7), 0, 0), 1);
+        assert_eq!(enter(&mut queues, rdma(8), 0, 0), 3);
+    }
+
+    #[test]
+    fn the_oldest_without_a_connect_is_that_of_an_address_or_of_all() {
+        let mut queues = Queues::default();
+        for (index, (address, since)) in [(0, 30), (1, 20), (1, 10)].into_iter().enumerate() {
+            enter(&mut queues, rdma(index as u32), address, since);
+        }
+        let oldest = |host| queues.oldest_opening(host);
+        assert_eq!(oldest(None), Some((2, Time::from_nanos(10))));
+        assert_eq!(oldest(Some(HostId::at(0))), Some((0, Time::from_nanos(30))));
+        assert_eq!(oldest(Some(HostId::at(2))), None);
+        assert_eq!(queues.a_candidate(HostId::at(1)), Some(1));
+        assert!(queues.least_missed(HostId::at(1)).is_none(), "none of them has a controller");
+        let asked: Vec<u16> = queues.asked().map(|(_, number)| number).collect();
+        assert_eq!(asked, [0, 1, 2]);
+    }
+}

@@ -34,3 +34,29 @@ impl CoreTimer {
         self.is_armed = false;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ringfab_reactor::Wait;
+    use ringfab_reactor::sim::World;
+
+    use super::*;
+
+    #[test]
+    fn a_timer_that_runs_is_not_set_again_until_it_has_fired() {
+        let world = World::new(1);
+        let host = world.add_host("core");
+        let mut reactor = Reactor::simulated(&world, host);
+        let mut timer = CoreTimer::new(owner::timer::EVICTION);
+        let mut fired = Vec::new();
+        for _ in 0..2 {
+            (1..=3).for_each(|second| timer.arm(&mut reactor, Duration::from_secs(second)));
+            while world.advance() {
+                reactor.turn(Wait::No).expect("a turn");
+                fired.extend(std::iter::from_fn(|| reactor.next_completion()).map(|one| one.token.kind));
+            }
+            timer.fired();
+        }
+        assert_eq!(fired, [owner::timer::EVICTION; 2]);
+    }
+}

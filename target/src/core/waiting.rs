@@ -52,8 +52,8 @@ impl Queues {
         self.start_deferred(resources, 0);
     }
 
-    /// Commands begin whose hosts have their turn. Behind one that waits for buffers, those that need some have none, so
-    /// that buffers that are given back bring about one command at a time. Answers that are ready leave first.
+    /// Commands begin whose hosts have their turn. Behind one that waits for buffers, those that need some have none,
+    /// so that buffers that are given back bring about one command at a time. Answers that are ready leave first.
     pub(super) fn serve_turns(&mut self, resources: &mut Resources) {
         if resources.turns.take_at_once() {
             self.start_deferred(resources, 0);

@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::request::Request;
 use super::steps::disk_of_round;
 use crate::failure::Failure;
-use crate::model::disk_failures::{DiskAction, DiskFailure};
+use crate::model::disk_failure::{DiskAction, DiskFailure};
 use crate::nvm::{Action, Extent};
 use crate::resources::operations::DeferredOperation;
 use crate::resources::states::State;

@@ -10,7 +10,8 @@ use ringfab_reactor::{Reactor, Time};
 
 use super::owner;
 use crate::disks::disk_handles::Opened;
-use crate::model::disk_failures::{self, DiskFailure};
+use crate::model::disk_failure::DiskFailure;
+use crate::model::disk_failures;
 use crate::model::{Difference, IoRecord, Namespace, Served, ShownNamespace, Subsystem};
 use crate::nvm::NamespaceView;
 
@@ -374,7 +375,60 @@ impl DiskProgress {
 
 #[cfg(test)]
 mod tests {
+    use ringfab_memory::{ClassLayout, Pool};
+    use ringfab_reactor::sim::World;
+
     use super::*;
+    use crate::target::Target;
+    use crate::target::tests::target;
+
+    /// A core's disks: one that is null, and one in memory.
+    fn opened() -> (Disks, [Arc<Namespace>; 2], Arc<Target>) {
+        let world = World::new(1);
+        let mut reactor = Reactor::simulated(&world, world.add_host("core"));
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: 8192, count: 2 }]).expect("a small pool");
+        let shared = Shared::new(&pool).expect("a buffer");
+        let (target, mut disks) = (target(), Disks::default());
+        let subsystem = Arc::clone(target.served().subsystems()[0].subsystem());
+        let namespaces = [0, 1].map(|index| Arc::clone(&target.namespaces()[index]));
+        for namespace in &namespaces {
+            disks.open(&subsystem, namespace, None, &mut reactor, &shared).expect("a disk");
+            disks.open(&subsystem, namespace, None, &mut reactor, &shared).expect("it is open");
+        }
+        (disks, namespaces, target)
+    }
+
+    #[test]
+    fn a_disk_is_closed_when_no_command_needs_it_and_no_other_one_with_it() {
+        let (mut disks, [one, other], _target) = opened();
+        assert!(disks.of(&one).is_some() && disks.of(&other).is_some());
+        disks.begin_to_close(&one);
+        disks.begin_to_close(&one);
+        assert!(disks.take_unused(|_| true).is_empty());
+        assert!(disks.get(one.index()).is_some(), "a command needs it still");
+        let closed = disks.take_unused(|_| false);
+        assert!(closed.len() == 1 && Arc::ptr_eq(&closed[0].namespace, &one));
+        assert!(disks.get(one.index()).is_none() && disks.get_mut(other.index()).is_some());
+        assert!(disks.closing.is_empty(), "what is closed is not looked for again");
+        assert_eq!((disks.iter().count(), disks.end()), (1, 2));
+        assert_eq!(disks.take_all().count(), 1);
+    }
+
+    #[test]
+    fn a_disk_is_hung_until_it_answers_or_is_closed() {
+        let (mut disks, [one, other], _target) = opened();
+        for namespace in [&one, &other] {
+            assert!(disks.set_hung(namespace.index()));
+            assert!(!disks.set_hung(namespace.index()), "once");
+            let _news = [false, true].map(|hung| namespace.note_silent(hung));
+            disks.of(namespace).expect("a disk").progress.reported = true;
+        }
+        disks.answers(one.index(), at(1));
+        assert!(disks.any_hung() && !disks.of(&one).expect("a disk").progress.is_hung());
+        disks.begin_to_close(&other);
+        assert_eq!(disks.take_unused(|_| false).len(), 1);
+        assert!(!disks.any_hung());
+    }
 
     fn at(seconds: u64) -> Time {
         Time::default() + Duration::from_secs(seconds)

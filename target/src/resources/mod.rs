@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`hosts`] | what each host holds of the core's buffers, and its requests that wait for more |
 //! | [`disks`] | the core's own disk of each namespace, and the table of namespaces |
-//! | [`claims`] | claims of fused operations to blocks |
+//! | [`claims`] | claims of fused operations to blocks; `claiming` passes them from core to core |
 //! | [`held_back`] | requests that wait for a disk that does not answer |
 //! | [`operations`] | operations of disks under way |
 //! | [`limited`] | commands that wait because a limit has been reached |
@@ -14,6 +14,7 @@
 //! | [`owner`] | whose a completion of the ring is |
 //! | [`messages`] | messages from the queues of one core to those of another |
 
+mod claiming;
 pub(crate) mod claims;
 pub(crate) mod disks;
 pub(crate) mod held_back;
@@ -22,6 +23,7 @@ pub(crate) mod limited;
 pub(crate) mod messages;
 pub(crate) mod operations;
 pub(crate) mod owner;
+mod request_id;
 pub(crate) mod states;
 pub(crate) mod turns;
 
@@ -53,24 +55,7 @@ use turns::Turns;
 pub(crate) use claims::ClaimId;
 pub(crate) use disks::OpenDisk;
 pub(crate) use hosts::HostId;
-
-/// Names a request among those of all queues of a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestId {
-    /// Position of its queue in the core's table.
-    pub(crate) queue: u16,
-    /// Its slot in the queue's table.
-    pub(crate) slot: u16,
-    /// Which life of the slot.
-    pub(crate) generation: u16,
-}
-
-/// Names a request among those of all cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CoreRequestId {
-    pub(crate) core: usize,
-    pub(crate) request: RequestId,
-}
+pub(crate) use request_id::{CoreRequestId, RequestId};
 
 /// A core's ring, transports, disks and memory, and the way to the other cores.
 #[derive(Debug)]
