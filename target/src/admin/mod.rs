@@ -69,7 +69,7 @@ pub enum AdminOutcome {
         /// Command specific.
         dw0: u32,
     },
-    /// It waits: [`Controller::next_event`] will complete it.
+    /// It waits: an event of the controller will complete it.
     Park,
     /// It takes longer than a core has: a worker is to do it, and what that returns goes to the host.
     Slow(AdminWork),

@@ -166,12 +166,6 @@ impl Controller {
         self.subsystem.is_discovery()
     }
 
-    /// Whether I/O commands may run; otherwise they end with Command Sequence Error. For every I/O command: no lock.
-    #[inline]
-    pub fn io_allowed(&self) -> bool {
-        self.io_access() != IoAccess::Refused
-    }
-
     /// Whether the host has the write cache on (feature 06h). While it is off, every write has to reach stable
     /// storage before it completes. For every write: no lock.
     #[inline]

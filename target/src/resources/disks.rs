@@ -1,5 +1,5 @@
-//! A core's own disk of each namespace, what the disk has to do, and the core's table of namespaces. A command finds its
-//! namespace there when it arrives, and its disk by a position that does not change while the command runs.
+//! A core's own disk of each namespace, what the disk has to do, and the core's table of namespaces. A command finds
+//! its namespace there when it arrives, and its disk by a position that does not change while the command runs.
 
 use std::mem;
 use std::sync::Arc;

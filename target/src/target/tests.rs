@@ -11,7 +11,7 @@ use ringfab_spec::sqe::{ConnectCommand, ConnectData, PropertySize};
 use ringfab_spec::{IntoBytes, Nqn, Status, SubmissionEntry, zerocopy};
 
 use super::*;
-use crate::controller::{Candidate, PropertyEffect};
+use crate::controller::{Candidate, IoAccess, PropertyEffect};
 use crate::failure::Failure;
 use ringfab_spec::nqn::DISCOVERY_NQN;
 
@@ -296,7 +296,7 @@ fn a_controller_goes_with_its_admin_queue_and_its_identifier_comes_again_last() 
     let target = target();
     let first = enabled(&target, DISK);
     target.admin_ended(&first);
-    assert!(!first.io_allowed());
+    assert_eq!(first.io_access(), IoAccess::Refused);
     assert!(target.controllers().is_empty());
     assert_eq!(parameter(Connect::queue(1, first.id(), DISK, FRIEND).send(&target)), 16 | IN_DATA);
     assert_ne!(enabled(&target, DISK).id(), first.id());
@@ -329,9 +329,9 @@ fn a_reset_ends_io_and_a_silent_host_expires_unless_it_has_traffic() {
     assert_eq!(controller.state().keep_alive.deadline(), Some(at(12)));
     assert!(!controller.expired(at(11)));
     assert!(controller.expired(at(12)));
-    assert!(controller.io_allowed());
+    assert_eq!(controller.io_access(), IoAccess::Allowed);
     controller.end();
-    assert!(!controller.io_allowed());
+    assert_eq!(controller.io_access(), IoAccess::Refused);
 }
 
 #[test]
