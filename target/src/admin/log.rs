@@ -31,7 +31,6 @@ const DISCOVERY_PAGES: &[LogId] = &[LogId::SUPPORTED_LOG_PAGES, LogId::ERROR_INF
 const LID: u16 = dword_offset(10);
 const NUMDL: u16 = dword_offset(10) + 2;
 const LPOL: u16 = dword_offset(12);
-const CSI: u16 = dword_offset(14) + 3;
 
 /// The parts of a Get Log Page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +132,7 @@ fn build(
         LogId::SMART => health::page(controller, context),
         LogId::FIRMWARE_SLOT => firmware_slot(),
         LogId::CHANGED_NAMESPACE_LIST => changed_namespaces(controller),
-        LogId::COMMAND_EFFECTS => effects::commands(controller, command.u8(CSI))?,
+        LogId::COMMAND_EFFECTS => effects::commands(controller, command.u8(effects::CSI))?,
         LogId::FEATURE_EFFECTS => effects::features(controller),
         // There is no management endpoint, hence none of its commands.
         LogId::MI_COMMAND_EFFECTS => Page::zeroed(4096),

@@ -1,5 +1,20 @@
 //! A core: its ring, its transports, its disks, and the queues that live on it. One thread runs [`Core::run`]; a
 //! simulation calls [`Core::turn`].
+//!
+//! | module | what it has |
+//! | --- | --- |
+//! | `queues`, `waiting` | the table of queues; requests that have waited go on |
+//! | `admission` | who gets in when the core is full, and who gives way |
+//! | `trim` | when memory of queues is given back |
+//! | `watch` | disks that do not answer |
+//! | `bind`, `psk_store` | the listeners, and the keys that they ask for |
+//! | `queue_request`, `listen` | from a connection to a queue |
+//! | `message`, `cores` | what cores and the control side tell each other |
+//! | `serve` | another configuration is served |
+//! | `drain`, `end` | how far a drain is, the last flushes, and the end |
+//! | `usage` | what is in use, as `status` shows it |
+//! | `timer` | the core's own timers |
+//! | `start`, `report` | the start of all cores, and what is said of it |
 
 mod admission;
 mod bind;
