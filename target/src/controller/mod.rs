@@ -1,7 +1,8 @@
 //! One controller: what a host has connected to.
 //!
 //! Its control state is behind one lock, which the admin queue's core takes for each admin command and nobody holds
-//! for long. Its events have a lock of their own. I/O reads only the atomics; the cores have tables of their own of the namespaces.
+//! for long. Its events have a lock of their own. I/O reads only the atomics; the cores have tables of their own of the
+//! namespaces.
 
 mod candidate;
 mod errors;
