@@ -85,8 +85,8 @@ impl Link {
         self.sent.wrapping_sub(posted) as i32 >= 0
     }
 
-    /// Has the host's data moved into `sinks`. [`on_fetched`](super::TransportHandler::on_fetched) follows for as many of them as are returned, beside
-    /// what kept the others from being posted.
+    /// Has the host's data moved into `sinks`. [`TransportHandler::on_fetched`](super::TransportHandler::on_fetched)
+    /// follows for as many of them as are returned, beside what kept the others from being posted.
     pub(crate) fn fetch(
         &mut self,
         transports: &mut Transports,
