@@ -273,11 +273,12 @@ impl Queues {
 
 /// A queue has left its controller.
 fn left_controller(resources: &Resources, id: u16, controller: &Arc<Controller>) {
+    let admin_core = controller.state().queues.core_of(0);
     if id == 0 {
         resources.target.admin_ended(controller);
         // Without its admin queue an association is over (NVMe over Fabrics: section 3.3.2.2 of Base 2.0).
         resources.end_queues(controller, false);
-    } else if let Some(core) = controller.state().queues.core_of(0) {
+    } else if let Some(core) = admin_core {
         resources.cores[core].send(QueueMessage::CheckControllers);
     }
 }
