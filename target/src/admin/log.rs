@@ -176,5 +176,5 @@ fn firmware_slot() -> Page {
 }
 
 fn changed_namespaces(controller: &Controller) -> Page {
-    Page::of(&ChangedNamespaceList::from_nsids(controller.events().changed_namespaces().into_iter()))
+    Page::of(&ChangedNamespaceList::from_nsids(controller.events().changed_namespaces()))
 }
