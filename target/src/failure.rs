@@ -13,17 +13,9 @@ pub struct ErrorLocation {
 }
 
 impl ErrorLocation {
-    /// What the log page says when there is no particular field.
-    pub const NONE_ON_WIRE: u16 = 0xffff;
-
     /// A field that begins with a byte.
     pub const fn byte(byte: u16) -> Self {
         Self { byte, bit: 0 }
-    }
-
-    /// The 16 bits of the log page: the byte in bits 7:0, the bit in bits 10:8.
-    pub const fn to_wire(self) -> u16 {
-        (self.byte & 0xff) | ((self.bit as u16 & 7) << 8)
     }
 }
 
@@ -81,12 +73,6 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_location_is_packed_as_the_log_page_has_it() {
-        assert_eq!(ErrorLocation::byte(40).to_wire(), 40);
-        assert_eq!(ErrorLocation { byte: 41, bit: 7 }.to_wire(), 0x0729);
-    }
 
     #[test]
     fn a_failure_that_repeats_says_do_not_retry() {

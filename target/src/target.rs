@@ -22,7 +22,7 @@ pub(crate) use psk::tls_key_age;
 pub(crate) use refusal::Refusal;
 
 use crate::config::Config;
-use crate::controller::Controller;
+use crate::controller::{Controller, Event};
 use crate::identity::Identity;
 use crate::known_disks::KnownDisks;
 use crate::model::namespace::Indexes;
@@ -127,7 +127,7 @@ impl Target {
         let controllers = self.controllers();
         let tell = |subsystem: &Arc<Subsystem>, nsid, sees: &dyn Fn(&str) -> bool| {
             let own = controllers.iter().filter(|one| Arc::ptr_eq(one.subsystem(), subsystem));
-            own.filter(|one| sees(&one.host().nqn)).for_each(|one| one.namespace_changed(nsid));
+            own.filter(|one| sees(&one.host().nqn)).for_each(|one| one.events().namespace_changed(nsid));
         };
         for (subsystem, namespace) in difference.opened.iter().chain(&difference.closed) {
             tell(subsystem, namespace.nsid(), &|host| difference.concerns(namespace, host));
@@ -136,7 +136,8 @@ impl Target {
             tell(shown.after.subsystem(), shown.nsid, &|host| shown.concerns(host));
         }
         if difference.discovery {
-            controllers.iter().filter(|one| one.is_discovery()).for_each(|one| one.discovery_changed());
+            let discovery = controllers.iter().filter(|one| one.is_discovery());
+            discovery.for_each(|one| one.events().post(Event::DiscoveryLogChanged));
         }
     }
 
@@ -147,7 +148,10 @@ impl Target {
             let shown = served.of(subsystem).is_none_or(|one| one.shows(nsid, &controller.host().nqn));
             Arc::ptr_eq(controller.subsystem(), subsystem) && shown
         };
-        self.controllers().iter().filter(sees).for_each(|controller| controller.namespace_changed(nsid));
+        self.controllers()
+            .iter()
+            .filter(sees)
+            .for_each(|controller| controller.events().namespace_changed(nsid));
     }
 
     /// The admin queue of a controller has ended: it takes no further queue, and its identifier is free. Its I/O queues

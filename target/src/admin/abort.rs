@@ -15,7 +15,7 @@ const CID: u16 = 42;
 pub(super) fn abort(controller: &Controller, command: Command<'_>) -> AdminOutcome {
     let queue_id = command.u16(SQID);
     let command_id = command.u16(CID);
-    if !controller.state().has_queue(queue_id) {
+    if !controller.state().queues.has(queue_id) {
         return AdminOutcome::Complete { dw0: NOT_ABORTED };
     }
     AdminOutcome::Abort { queue_id, command_id }

@@ -51,7 +51,7 @@ impl Eq for Discovery {}
 impl Discovery {
     /// What the host of a controller may see now.
     pub(super) fn new(controller: &Controller, served: &Arc<Served>) -> Self {
-        let local = controller.queues().first().map(|admin| admin.listener());
+        let local = controller.state().queues.admin().map(|admin| admin.listener());
         let (nqn, host_nqn) = (controller.subsystem().nqn().to_owned(), controller.host().nqn.clone());
         Self { served: Arc::clone(served), nqn, host_nqn, local }
     }

@@ -138,7 +138,7 @@ pub(super) fn set(
         id::VOLATILE_WRITE_CACHE => controller.set_write_cache(value & 1 != 0),
         id::NUMBER_OF_QUEUES => return set_queues(state, value),
         id::WRITE_ATOMICITY => features.write_atomicity = value & 1,
-        id::ASYNC_EVENT_CONFIGURATION => set_events(controller, state, value)?,
+        id::ASYNC_EVENT_CONFIGURATION => set_events(controller, value)?,
         id::TIMESTAMP => set_timestamp(features, context, data)?,
         id::COMMAND_SET_PROFILE => set_profile(value)?,
         id::KEEP_ALIVE_TIMER => state.keep_alive.set_timeout(value, context.now),
@@ -180,7 +180,7 @@ fn current(
         id::VOLATILE_WRITE_CACHE => u32::from(controller.write_cache_enabled()),
         id::NUMBER_OF_QUEUES => queues(features.io_queues()),
         id::WRITE_ATOMICITY => features.write_atomicity,
-        id::ASYNC_EVENT_CONFIGURATION => state.events.configuration(),
+        id::ASYNC_EVENT_CONFIGURATION => controller.events().configuration(),
         id::COMMAND_SET_PROFILE => 0,
         id::KEEP_ALIVE_TIMER => state.keep_alive.timeout_ms(),
         id::TIMESTAMP => return Ok(timestamp(features, context)),
@@ -284,7 +284,7 @@ fn error_recovery(
 
 /// Numbers of submission and completion queues, zero's based; queues come in pairs.
 fn set_queues(state: &mut State, value: u32) -> Result<AdminOutcome, Failure> {
-    if state.has_io_queues() {
+    if state.queues.io_count() > 0 {
         return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
     }
     let submission_z = low_half(value);
@@ -303,7 +303,7 @@ fn queues(count: u16) -> u32 {
 }
 
 /// Bits 7:0 are SMART warnings, which a host may ask for though none ever comes; the others are notices.
-fn set_events(controller: &Controller, state: &mut State, value: u32) -> Result<(), Failure> {
+fn set_events(controller: &Controller, value: u32) -> Result<(), Failure> {
     let smart = if controller.is_discovery() { 0 } else { 0xff };
     let unknown = value & !(supported_events(controller.is_discovery()) | smart);
     if unknown != 0 {
@@ -311,7 +311,7 @@ fn set_events(controller: &Controller, state: &mut State, value: u32) -> Result<
         let byte = DWORD_11 + bit / 8;
         return Err(Failure::at_bit(Status::INVALID_FIELD, byte, (bit % 8) as u8));
     }
-    state.events.configure(value);
+    controller.events().configure(value);
     Ok(())
 }
 

@@ -31,7 +31,6 @@ const DISCOVERY_PAGES: &[LogId] = &[LogId::SUPPORTED_LOG_PAGES, LogId::ERROR_INF
 const LID: u16 = dword_offset(10);
 const NUMDL: u16 = dword_offset(10) + 2;
 const LPOL: u16 = dword_offset(12);
-const CSI: u16 = dword_offset(14) + 3;
 
 /// The parts of a Get Log Page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +132,7 @@ fn build(
         LogId::SMART => health::page(controller, context),
         LogId::FIRMWARE_SLOT => firmware_slot(),
         LogId::CHANGED_NAMESPACE_LIST => changed_namespaces(controller),
-        LogId::COMMAND_EFFECTS => effects::commands(controller, command.u8(CSI))?,
+        LogId::COMMAND_EFFECTS => effects::commands(controller, command.u8(effects::CSI))?,
         LogId::FEATURE_EFFECTS => effects::features(controller),
         // There is no management endpoint, hence none of its commands.
         LogId::MI_COMMAND_EFFECTS => Page::zeroed(4096),
@@ -159,13 +158,7 @@ fn cut(page: &[u8], request: LogRequest) -> Result<Vec<u8>, Failure> {
 
 /// The host has seen a page: what it says is not news any more.
 fn read(controller: &Controller, page: LogId) {
-    let mut state = controller.state();
-    if page == LogId::CHANGED_NAMESPACE_LIST {
-        state.changed_namespaces.clear();
-    }
-    let deliverable = state.events.log_read(page);
-    drop(state);
-    controller.wake_if(deliverable);
+    controller.events().log_read(page);
 }
 
 fn supported(controller: &Controller) -> Page {
@@ -183,6 +176,5 @@ fn firmware_slot() -> Page {
 }
 
 fn changed_namespaces(controller: &Controller) -> Page {
-    let changed = &controller.state().changed_namespaces;
-    Page::of(&ChangedNamespaceList::from_nsids(changed.iter().copied()))
+    Page::of(&ChangedNamespaceList::from_nsids(controller.events().changed_namespaces()))
 }

@@ -69,7 +69,7 @@ pub enum AdminOutcome {
         /// Command specific.
         dw0: u32,
     },
-    /// It waits: [`Controller::next_event`] will complete it.
+    /// It waits: an event of the controller will complete it.
     Park,
     /// It takes longer than a core has: a worker is to do it, and what that returns goes to the host.
     Slow(AdminWork),
@@ -206,8 +206,7 @@ impl Controller {
     }
 
     fn park(&self, command: Command<'_>) -> Result<AdminOutcome, Failure> {
-        let mut state = self.state();
-        if !state.events.park(command.command_id()) {
+        if !self.events().park(command.command_id()) {
             return Err(Failure::new(Status::AER_LIMIT_EXCEEDED));
         }
         Ok(AdminOutcome::Park)

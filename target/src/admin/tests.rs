@@ -308,7 +308,7 @@ fn features_keep_what_was_set_until_a_reset() {
     assert!(!controller.write_cache_enabled());
     let four = Some(PropertySize::Four);
     assert_eq!(controller.property_set(0x14, four, 0, at(1)), Ok(PropertyEffect::Disabled));
-    controller.disabled_done();
+    controller.state().registers.disabled_done();
     controller.property_set(0x14, four, 0x0046_0001, at(2)).unwrap();
     assert!(controller.write_cache_enabled());
     assert_eq!(dw0(&controller, &SubmissionEntry::get_features(1, 0x0b, 0, 0)), 0);
@@ -366,7 +366,7 @@ fn the_keep_alive_timer_can_be_set_and_renewed() {
     let (_target, controller) = disk();
     assert_eq!(dw0(&controller, &SubmissionEntry::set_features(1, 0x0f, false, 2500)), 0);
     assert_eq!(dw0(&controller, &SubmissionEntry::get_features(1, 0x0f, 0, 0)), 3000, "rounded up to KAS");
-    assert_eq!(controller.keep_alive_deadline(), Some(at(4)));
+    assert_eq!(controller.state().keep_alive.deadline(), Some(at(4)));
     let later = controller.at(at(3));
     controller.admin(&later, &SubmissionEntry::keep_alive(1), &[]).unwrap();
     assert!(!controller.expired(at(6)));
@@ -378,17 +378,17 @@ fn an_event_wakes_the_core_and_completes_a_parked_request() {
     let (target, controller) = disk();
     let woken = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&woken);
-    controller.set_wake(Some(Box::new(move || {
+    controller.events().set_wake(Some(Box::new(move || {
         count.fetch_add(1, Ordering::Relaxed);
     })));
     dw0(&controller, &SubmissionEntry::set_features(1, 0x0b, false, 1 << 8));
     assert_eq!(run(&controller, &SubmissionEntry::async_event_request(40)), Ok(AdminOutcome::Park));
-    assert_eq!(controller.next_event(), None);
+    assert_eq!(controller.events().next(), None);
     let served = target.served();
     target.namespace_changed(served.subsystems()[0].subsystem(), 7);
     target.namespace_changed(served.subsystems()[1].subsystem(), 1);
     assert_eq!(woken.load(Ordering::Relaxed), 1, "only its own subsystem's");
-    assert_eq!(controller.next_event(), Some((40, 0x0004_0002)));
+    assert_eq!(controller.events().next(), Some((40, 0x0004_0002)));
     let retained = SubmissionEntry::get_log_page(1, 0x04, u32::MAX, 0, 4096, true);
     assert_eq!(u32_at(&bytes(&controller, &retained), 0), 7);
     let read = bytes(&controller, &log(0x04, 4096));
@@ -407,7 +407,7 @@ fn one_event_request_more_than_the_limit_is_refused() {
     }
     let fifth = SubmissionEntry::async_event_request(9);
     assert_eq!(refusal(&controller, &fifth).0, Status::AER_LIMIT_EXCEEDED);
-    assert!(controller.forget_event_request(2));
+    assert!(controller.events().unpark(2));
     assert_eq!(run(&controller, &fifth), Ok(AdminOutcome::Park));
 }
 

@@ -19,7 +19,7 @@ pub(crate) fn proved(controller: &Controller, authenticated: Authenticated) {
     let mut state = controller.state();
     state.authenticated = Some(authenticated);
     if std::mem::take(&mut state.awaits_proof) {
-        for queue in state.queues.values() {
+        for queue in state.queues.iter() {
             let (queue, host) = (Arc::clone(queue), &controller.host().nqn);
             controller.subsystem().queue_connected(queue, host, controller.created());
         }
@@ -40,13 +40,13 @@ impl Candidate {
             return None;
         }
         let mut state = controller.state();
-        let is_free = state.authenticated.is_some() && state.candidates.insert(queue_id);
+        let is_free = state.authenticated.is_some() && state.queues.add_candidate(queue_id);
         is_free.then(|| Self { controller: Arc::clone(controller), queue_id })
     }
 }
 
 impl Drop for Candidate {
     fn drop(&mut self) {
-        self.controller.state().candidates.remove(&self.queue_id);
+        self.controller.state().queues.remove_candidate(self.queue_id);
     }
 }

@@ -6,16 +6,11 @@
 //! fenced.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ringfab_reactor::Time;
 
 use super::{Controller, IoAccess};
 use crate::model::{Namespace, Served};
-
-/// How long a controller waits for commands of its host's earlier connections, or of its own when it is reset, before
-/// it goes on without the disks that still work on them.
-pub(crate) const LEFT_BEHIND_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Controller {
     /// Whether I/O commands may run, and all of them. For every I/O command: no lock.
@@ -41,11 +36,9 @@ impl Controller {
     /// its time with would undo. A disk that takes too long is fenced, and the controller is ready for all others.
     pub fn refresh_ready(&self, served: &Served, now: Time) {
         let mut state = self.state();
-        if !state.registers.is_held() {
-            return;
-        }
+        let Some(held_until) = state.registers.held_until() else { return };
         let left_behind = self.subsystem.has_orphans(&self.host.id);
-        if left_behind && now < state.held_until {
+        if left_behind && now < held_until {
             return;
         }
         state.registers.release_ready();

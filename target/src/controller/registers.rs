@@ -1,5 +1,8 @@
 //! The properties of a controller (NVM Express Base 2.0, section 3.1.3) and the life that they drive.
 
+use std::time::Duration;
+
+use ringfab_reactor::Time;
 use ringfab_spec::Status;
 use ringfab_spec::property::offset;
 use ringfab_spec::sqe::PropertySize;
@@ -13,9 +16,9 @@ pub enum PropertyEffect {
     None,
     /// The controller is ready: I/O queues may connect.
     Enabled,
-    /// The controller is being reset: end its I/O queues, then call [`crate::Controller::disabled_done`].
+    /// The controller is being reset: end its I/O queues, then say so to the registers.
     Disabled,
-    /// The host shuts the controller down: finish its I/O, then call [`crate::Controller::shutdown_done`].
+    /// The host shuts the controller down: finish its I/O, then say so to the registers.
     Shutdown,
 }
 
@@ -30,6 +33,10 @@ pub(crate) const VERSION: u32 = 0x0002_0000;
 
 /// How long a host may have to wait for readiness or shutdown, in units of 500 ms: 15 s.
 const TIMEOUT_500MS: u64 = 30;
+
+/// How long a controller waits for commands of its host's earlier connections, or of its own when it is reset, before
+/// it goes on without the disks that still work on them.
+pub(crate) const LEFT_BEHIND_PATIENCE: Duration = Duration::from_secs(2);
 
 /// CAP of a controller with queues of up to `entries_max` entries.
 fn capabilities(entries_max: u32) -> u64 {
@@ -103,8 +110,8 @@ pub(crate) struct Registers {
     discovery: bool,
     cc: Configuration,
     ready: bool,
-    /// Enabled, and not ready before something else has ended.
-    held: bool,
+    /// Enabled, and not ready before what its host has left behind has ended, or before this.
+    held_until: Option<Time>,
     fatal: bool,
     shutdown: Shutdown,
 }
@@ -113,7 +120,7 @@ impl Registers {
     pub(crate) fn new(entries_max: u32, discovery: bool) -> Self {
         let cc = Configuration::default();
         let shutdown = Shutdown::None;
-        Self { entries_max, discovery, cc, ready: false, held: false, fatal: false, shutdown }
+        Self { entries_max, discovery, cc, ready: false, held_until: None, fatal: false, shutdown }
     }
 
     /// Whether admin commands other than Fabrics commands are taken.
@@ -161,7 +168,8 @@ impl Registers {
         Ok(self.configure(Configuration(value as u32)))
     }
 
-    /// The I/O queues have ended after [`PropertyEffect::Disabled`].
+    /// The I/O queues have ended after [`PropertyEffect::Disabled`]: the host sees CSTS.RDY become zero. The reset has
+    /// dropped Asynchronous Event Requests that were parked, without a completion.
     pub(crate) fn disabled_done(&mut self) {
         if !self.cc.enabled() {
             self.ready = false;
@@ -170,15 +178,15 @@ impl Registers {
         }
     }
 
-    /// The I/O has ended after [`PropertyEffect::Shutdown`].
+    /// The I/O has ended after [`PropertyEffect::Shutdown`]: the host sees that the shutdown is complete.
     pub(crate) fn shutdown_done(&mut self) {
         if self.shutdown == Shutdown::Occurring {
             self.shutdown = Shutdown::Complete;
         }
     }
 
-    /// The flush of a shutdown failed: what the host wrote may not be safe, and it must not read that the shutdown is
-    /// complete.
+    /// The flush of a shutdown failed: what the host wrote may not be safe. It sees a fatal status, and no end of the
+    /// shutdown.
     pub(crate) fn shutdown_failed(&mut self) {
         if self.shutdown == Shutdown::Occurring {
             self.fatal = true;
@@ -186,18 +194,18 @@ impl Registers {
     }
 
     /// Takes readiness back just after [`PropertyEffect::Enabled`], until [`Registers::release_ready`].
-    pub(crate) fn hold_ready(&mut self) {
-        (self.ready, self.held) = (false, true);
+    pub(crate) fn hold_ready(&mut self, now: Time) {
+        (self.ready, self.held_until) = (false, Some(now + LEFT_BEHIND_PATIENCE));
     }
 
-    /// Whether the controller is enabled and waits to be ready.
-    pub(crate) fn is_held(&self) -> bool {
-        self.held
+    /// Until when the controller, which is enabled, waits to be ready; none when it does not wait.
+    pub(crate) fn held_until(&self) -> Option<Time> {
+        self.held_until
     }
 
     /// What the controller waited for has ended.
     pub(crate) fn release_ready(&mut self) {
-        (self.ready, self.held) = (true, false);
+        (self.ready, self.held_until) = (true, None);
     }
 
     fn configure(&mut self, new: Configuration) -> PropertyEffect {
@@ -205,7 +213,7 @@ impl Registers {
         match (old.enabled(), new.enabled()) {
             (false, true) => self.enable(),
             (true, false) => {
-                self.held = false;
+                self.held_until = None;
                 PropertyEffect::Disabled
             }
             _ if old.shutdown_notification() == 0 && new.shutdown_notification() != 0 => self.shut_down(),
@@ -309,6 +317,23 @@ mod tests {
         }
         let mut discovery = Registers::new(128, true);
         assert_eq!(discovery.set(offset::CC, FOUR, 1), Ok(PropertyEffect::Enabled));
+    }
+
+    #[test]
+    fn readiness_is_held_until_it_is_released_or_the_host_disables_the_controller() {
+        let mut registers = Registers::new(128, false);
+        registers.set(offset::CC, FOUR, ENABLE).unwrap();
+        registers.hold_ready(Time::ZERO);
+        assert_eq!(
+            (status(&registers), registers.held_until()),
+            (0, Some(Time::ZERO + LEFT_BEHIND_PATIENCE))
+        );
+        assert!(!registers.io_allowed());
+        registers.release_ready();
+        assert_eq!((status(&registers), registers.held_until()), (1, None));
+        registers.hold_ready(Time::ZERO);
+        registers.set(offset::CC, FOUR, 0).unwrap();
+        assert_eq!(registers.held_until(), None);
     }
 
     #[test]

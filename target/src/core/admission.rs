@@ -8,17 +8,17 @@
 //! | queues, on each core | what its descriptors allow | of the address that has most: those without a Connect, discovery controllers, the controller that came last |
 //! | controllers, those of discovery apart | `target/src/target/pools.rs` | of the address that has most |
 
+use std::collections::BTreeMap;
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_memory::has_headroom;
-use ringfab_reactor::{Time, Token};
+use ringfab_reactor::Time;
 
-use super::{Core, EVICTION_KIND, owner};
-use crate::controller::Controller;
-use crate::queue::Queue;
-use crate::resources::HostId;
+use super::queues::Queues;
+use super::timer::CoreTimer;
+use crate::resources::{Resources, owner};
 
 /// The most queues without a Connect on a core before some give way, and at all: many may come in one turn, each with
 /// its Connect right behind.
@@ -26,7 +26,7 @@ const OPENING_MANY: usize = 512;
 const OPENING_MAX: usize = 2048;
 
 /// Queues that may be ending while newcomers have their places.
-pub(super) const ENDING_MAX: usize = 64;
+const ENDING_MAX: usize = 64;
 
 /// How long a queue may be without a Connect before it gives way to another one of the same address.
 const GRACE: Duration = Duration::from_millis(100);
@@ -51,145 +51,181 @@ const SEND_BYTES: usize = 80 << 10;
 
 /// The most queues of a core with so many descriptors. Disks have some of them, and what is in handshake or ending has
 /// others, but never more than half: a process that may open few files serves few hosts, and not none.
-pub(super) fn queues_max(descriptors: usize, half_open: usize, disks: usize) -> usize {
+fn queues_max(descriptors: usize, half_open: usize, disks: usize) -> usize {
     let passing = (3 * half_open + 2 * ENDING_MAX).min(descriptors / 2);
     descriptors.saturating_sub(passing + disks).max(1)
 }
 
-impl Core {
-    /// Makes room for the queue of a newcomer, if that takes any. Says why there is none.
-    pub(super) fn make_room(&mut self, newcomer: SocketAddr) -> Result<(), &'static str> {
-        if !has_headroom(ROOM_BYTES + self.resources.hosts.queues() * SEND_BYTES) {
-            return Err("the process may have no more memory");
-        }
-        let now = self.resources.reactor.now();
-        if self.resources.hosts.opening() >= OPENING_MANY {
-            self.end_an_opening(newcomer.ip(), now)?;
-        }
-        let disks = self.resources.disks.iter().flatten().count();
-        let most = queues_max(self.descriptors, self.listeners.half_open(), disks);
-        if self.resources.hosts.queues() < most {
-            return Ok(());
-        }
-        if self.resources.hosts.queues() >= most + ENDING_MAX {
-            return Err("others that have to make room are still ending");
-        }
-        self.end_a_queue(newcomer.ip(), now)
+/// What decides on a core who gets in, and who gives way.
+#[derive(Debug)]
+pub(super) struct Admission {
+    /// Descriptors that the core may have.
+    descriptors: usize,
+    /// Runs while there are many queues without a Connect.
+    timer: CoreTimer,
+    rounds: Rounds,
+}
+
+impl Admission {
+    /// Of a core that may have so many descriptors.
+    pub(super) fn new(descriptors: usize) -> Self {
+        Self { descriptors, timer: CoreTimer::new(owner::timer::EVICTION), rounds: Rounds::default() }
     }
 
-    /// Ends a queue that has no Connect in favour of a newcomer.
-    fn end_an_opening(&mut self, newcomer: IpAddr, now: Time) -> Result<(), &'static str> {
-        let hosts = &self.resources.hosts;
-        let eviction_candidate = hosts.eviction_candidate(newcomer, |host| host.opening);
-        let oldest = match eviction_candidate {
-            Some(host) => self.oldest_opening(Some(host)),
-            None => self.oldest_opening(None).filter(|(_, since)| now >= *since + GRACE),
-        };
-        let Some((number, _)) = oldest else {
-            let few = hosts.opening() < OPENING_MAX;
-            return few.then_some(()).ok_or("too many connections have not sent their Connect command");
-        };
-        self.evict(number, "it has not sent its Connect command, and its address has most of those");
-        Ok(())
+    /// Makes room for the queue of a newcomer, if that takes any. Says why there is none.
+    pub(super) fn make_room(
+        &self,
+        queues: &mut Queues,
+        resources: &mut Resources,
+        half_open: usize,
+        newcomer: SocketAddr,
+    ) -> Result<(), &'static str> {
+        if !has_headroom(ROOM_BYTES + resources.hosts.queues() * SEND_BYTES) {
+            return Err("the process may have no more memory");
+        }
+        if resources.hosts.opening() >= OPENING_MANY {
+            end_an_opening(queues, resources, newcomer.ip())?;
+        }
+        let most = queues_max(self.descriptors, half_open, resources.disks.iter().count());
+        if resources.hosts.queues() < most {
+            return Ok(());
+        }
+        if resources.hosts.queues() >= most + ENDING_MAX {
+            return Err("others that have to make room are still ending");
+        }
+        end_a_queue(queues, resources, newcomer.ip())
     }
 
     /// Looks after queues without a Connect while there are many.
-    pub(super) fn arm_eviction(&mut self) {
-        if self.resources.hosts.opening() > OPENING_FEW && !self.eviction_armed {
-            self.eviction_armed = true;
-            let at = self.resources.reactor.now() + EVICTION_INTERVAL;
-            self.resources.reactor.set_timer(at, Token::new(owner::CORE, EVICTION_KIND, 0, 0));
+    pub(super) fn arm_timer(&mut self, resources: &mut Resources) {
+        if resources.hosts.opening() > OPENING_FEW {
+            self.timer.arm(&mut resources.reactor, EVICTION_INTERVAL);
         }
     }
 
     /// Ends queues that take their time for the Connect, the oldest first, until there are few.
-    pub(super) fn evict_overdue(&mut self) {
-        self.eviction_armed = false;
-        let before = std::mem::take(&mut self.rounds_without_connect);
-        for (number, queue) in self.queues.iter().enumerate() {
-            if let Some(since) = queue.as_ref().and_then(|queue| queue.opening()?.asked) {
-                let rounds = before.get(&(since, number)).map_or(1, |rounds| rounds.saturating_add(1));
-                self.rounds_without_connect.insert((since, number), rounds);
-            }
+    pub(super) fn timer_fired(&mut self, queues: &mut Queues, resources: &mut Resources) {
+        self.timer.fired();
+        for number in self.rounds.next(queues.asked()) {
+            let opening = queues.get_mut(number).and_then(|queue| queue.opening());
+            let reason = if opening.is_some_and(|opening| opening.is_connected) {
+                "its host has not gone on to authenticate for a while, and there are many of those"
+            } else {
+                "it has not sent its Connect command for a while, and there are many of those"
+            };
+            queues.evict(resources, number, reason);
         }
-        let many = self.rounds_without_connect.len().saturating_sub(OPENING_FEW).min(EVICTED_AT_ONCE);
-        let overdue =
-            self.rounds_without_connect.iter().filter(|(_, rounds)| **rounds > ROUNDS_MAX).take(many);
-        for number in overdue.map(|((_, number), _)| *number).collect::<Vec<usize>>() {
-            let opening = self.queues[number].as_ref().and_then(|queue| queue.opening());
-            self.evict(
-                number,
-                if opening.is_some_and(|opening| opening.is_connected) {
-                    "its host has not gone on to authenticate for a while, and there are many of those"
-                } else {
-                    "it has not sent its Connect command for a while, and there are many of those"
-                },
-            );
-        }
-        self.arm_eviction();
-    }
-
-    /// Ends one queue, or all of a controller, in favour of a newcomer.
-    fn end_a_queue(&mut self, newcomer: IpAddr, now: Time) -> Result<(), &'static str> {
-        const FULL: &str = "there is no room for another connection, and no address has more than this one";
-        let Some(host) = self.resources.hosts.eviction_candidate(newcomer, |host| host.queues) else {
-            let (number, _) =
-                self.oldest_opening(None).filter(|(_, since)| now >= *since + GRACE).ok_or(FULL)?;
-            self.evict(number, "it has not sent its Connect command, and there is no room for another one");
-            return Ok(());
-        };
-        if let Some((number, _)) = self.oldest_opening(Some(host)) {
-            self.evict(number, "its address has most connections, and there is no room for another one");
-            return Ok(());
-        }
-        // One that has yet to authenticate must not bring down the controller that it has named.
-        if let Some(number) = a_candidate(&self.queues, host) {
-            self.evict(number, "its address has most connections, and there is no room for another one");
-            return Ok(());
-        }
-        let controller = self.least_missed(host).ok_or(FULL)?;
-        self.resources
-            .evict(&controller, "its address has most connections, and there is no room for another one");
-        Ok(())
-    }
-
-    /// The queue that has been without a Connect longest, of a host or of all, and since when it is there.
-    fn oldest_opening(&self, host: Option<HostId>) -> Option<(usize, Time)> {
-        let queues = self.queues.iter().enumerate();
-        let queues = queues.filter_map(|(number, queue)| Some((number, queue.as_ref()?)));
-        let queues = queues.filter(|(_, queue)| host.is_none_or(|host| queue.owner().address == host));
-        let waiting = queues.filter_map(|(number, queue)| Some((number, queue.opening()?.since)));
-        waiting.min_by_key(|(_, since)| *since)
-    }
-
-    /// Of a host's controllers with a queue here, one of discovery, or the one that came last.
-    fn least_missed(&self, host: HostId) -> Option<Arc<Controller>> {
-        let queues =
-            self.queues.iter().flatten().filter(|queue| queue.owner().address == host && queue.is_open());
-        let controllers = queues.filter_map(|queue| queue.controller());
-        controllers.max_by_key(|one| (one.is_discovery(), one.created())).cloned()
-    }
-
-    /// Ends a queue at once.
-    fn evict(&mut self, number: usize, reason: &str) {
-        if let Some(queue) = &mut self.queues[number] {
-            queue.evict(&mut self.resources, reason);
-        }
-    }
-
-    /// Ends the queues of a controller on this core at once.
-    pub(super) fn evict_queues(&mut self, controller: &Arc<Controller>) {
-        for queue in self.queues.iter_mut().flatten().filter(|queue| queue.belongs_to(controller)) {
-            queue.evict(&mut self.resources, "its controller gives way to another one");
-        }
+        self.arm_timer(resources);
     }
 }
 
-/// A queue from an address whose host has yet to be let in.
-fn a_candidate(queues: &[Option<Box<Queue>>], address: HostId) -> Option<usize> {
-    let is_one = |queue: &Queue| {
-        let owner = queue.owner();
-        owner.address == address && owner.host == address && queue.is_open()
+/// How often queues without a Connect were looked at, by when they came and by number.
+#[derive(Debug, Default)]
+struct Rounds(BTreeMap<(Time, u16), u8>);
+
+impl Rounds {
+    /// One more look at those that are without a Connect now. Returns which are to end.
+    fn next(&mut self, opening: impl Iterator<Item = (Time, u16)>) -> Vec<u16> {
+        let before = mem::take(&mut self.0);
+        for queue in opening {
+            let rounds = before.get(&queue).map_or(1, |rounds| rounds.saturating_add(1));
+            self.0.insert(queue, rounds);
+        }
+        let many = self.0.len().saturating_sub(OPENING_FEW).min(EVICTED_AT_ONCE);
+        let overdue = self.0.iter().filter(|(_, rounds)| **rounds > ROUNDS_MAX);
+        overdue.map(|((_, number), _)| *number).take(many).collect()
+    }
+}
+
+/// Ends a queue that has no Connect in favour of a newcomer.
+fn end_an_opening(
+    queues: &mut Queues,
+    resources: &mut Resources,
+    newcomer: IpAddr,
+) -> Result<(), &'static str> {
+    let (hosts, now) = (&resources.hosts, resources.reactor.now());
+    let oldest = match hosts.eviction_candidate(newcomer, |host| host.opening) {
+        Some(host) => queues.oldest_opening(Some(host)),
+        None => queues.oldest_opening(None).filter(|(_, since)| now >= *since + GRACE),
     };
-    queues.iter().position(|queue| queue.as_deref().is_some_and(is_one))
+    let Some((number, _)) = oldest else {
+        let few = hosts.opening() < OPENING_MAX;
+        return few.then_some(()).ok_or("too many connections have not sent their Connect command");
+    };
+    let reason = "it has not sent its Connect command, and its address has most of those";
+    queues.evict(resources, number, reason);
+    Ok(())
+}
+
+/// Ends one queue, or all of a controller, in favour of a newcomer.
+fn end_a_queue(queues: &mut Queues, resources: &mut Resources, newcomer: IpAddr) -> Result<(), &'static str> {
+    const FULL: &str = "there is no room for another connection, and no address has more than this one";
+    const REASON: &str = "its address has most connections, and there is no room for another one";
+    let now = resources.reactor.now();
+    let Some(host) = resources.hosts.eviction_candidate(newcomer, |host| host.queues) else {
+        let (number, _) =
+            queues.oldest_opening(None).filter(|(_, since)| now >= *since + GRACE).ok_or(FULL)?;
+        let reason = "it has not sent its Connect command, and there is no room for another one";
+        queues.evict(resources, number, reason);
+        return Ok(());
+    };
+    let opening = queues.oldest_opening(Some(host)).map(|(number, _)| number);
+    // One that has yet to authenticate must not bring down the controller that it has named.
+    if let Some(number) = opening.or_else(|| queues.a_candidate(host)) {
+        queues.evict(resources, number, REASON);
+        return Ok(());
+    }
+    let controller = queues.least_missed(host).ok_or(FULL)?;
+    resources.evict(&controller, REASON);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    /// So many queues; the last came first.
+    fn opening(count: usize) -> impl Iterator<Item = (Time, u16)> {
+        (0..count as u16).map(move |number| (at(1000 - u64::from(number)), number))
+    }
+
+    #[test]
+    fn disks_and_what_is_in_passing_have_some_of_the_descriptors_and_never_all() {
+        assert_eq!(queues_max(8192, 512, 10), 8192 - (3 * 512 + 2 * ENDING_MAX) - 10);
+        assert_eq!(queues_max(64, 512, 10), 22, "half of few are for what is in passing");
+        assert_eq!(queues_max(64, 512, 100), 1);
+    }
+
+    #[test]
+    fn the_oldest_of_many_end_after_so_many_looks() {
+        let mut rounds = Rounds::default();
+        let count = OPENING_FEW + 3;
+        for _ in 0..ROUNDS_MAX {
+            assert_eq!(rounds.next(opening(count)), Vec::<u16>::new());
+        }
+        let oldest: Vec<u16> = (0..3).map(|more| (count - 1 - more) as u16).collect();
+        assert_eq!(rounds.next(opening(count)), oldest);
+        assert_eq!(rounds.next(opening(OPENING_FEW)), Vec::<u16>::new(), "few may stay");
+    }
+
+    #[test]
+    fn not_all_end_at_one_look() {
+        let mut rounds = Rounds::default();
+        let ended = (0..=ROUNDS_MAX).map(|_| rounds.next(opening(500)).len());
+        assert_eq!(ended.last(), Some(EVICTED_AT_ONCE));
+    }
+
+    #[test]
+    fn a_queue_that_was_asked_again_is_counted_anew() {
+        let mut rounds = Rounds::default();
+        let queues = |since| (0..=OPENING_FEW as u16).map(move |number| (since, number));
+        for _ in 0..ROUNDS_MAX {
+            rounds.next(queues(at(1)));
+        }
+        assert_eq!(rounds.next(queues(at(2))), Vec::<u16>::new());
+    }
 }

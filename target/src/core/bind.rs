@@ -11,17 +11,36 @@ use ringfab_fabric::rdma;
 use ringfab_fabric::tcp;
 use ringfab_reactor::SocketOptions;
 
-use super::listen::BoundListener;
 use super::psk_store::listener_tls;
 use crate::config::{ListenerConfig, Transport};
 use crate::confinement;
-use crate::model::Listener;
+use crate::model::{ControllerLimits, Listener};
 use crate::resources::Resources;
 use crate::transport::{self, IncomingConnection, ListenerId};
 
 /// How long an address that is in use is tried again, and how often.
 const BIND_PATIENCE: Duration = Duration::from_secs(5);
 const BIND_RETRY: Duration = Duration::from_millis(50);
+
+/// A listener that is bound on this core.
+#[derive(Clone, Debug)]
+pub(super) struct BoundListener {
+    id: ListenerId,
+    /// Which one it is. Its number alone does not say that: another listener may have it next.
+    listener: Arc<Listener>,
+}
+
+impl BoundListener {
+    /// What its controllers may use.
+    pub(super) fn limits(&self) -> ControllerLimits {
+        self.listener.limits()
+    }
+
+    /// The most entries of a queue.
+    pub(super) fn entries_max(&self) -> u16 {
+        u16::try_from(self.limits().queue_entries_max).unwrap_or(u16::MAX)
+    }
+}
 
 /// The listeners that are bound on a core.
 #[derive(Debug)]

@@ -6,15 +6,30 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::serve::{AllCores, ServeMessage};
+use super::Core;
+use super::message::{CoreMessage, CoreSender, ServeMessage};
 use super::usage::CoreUsage;
-use super::{Core, CoreMessage, CoreSender};
 use crate::controller::Controller;
 use crate::disks::DiskHandles;
 use crate::resources::messages::QueueMessage;
 
 /// How long cores may take to answer; a turn of a loop takes far less.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The way to all cores, for whoever changes what they serve.
+pub(crate) trait AllCores {
+    /// How many there are.
+    fn count(&self) -> usize;
+
+    /// Has every core do the same, and waits until all have.
+    ///
+    /// # Errors
+    /// What the first core says that cannot; the others may have done it.
+    fn broadcast(&self, message: ServeMessage) -> Result<(), String>;
+
+    /// Ends a controller with all its queues.
+    fn end_controller(&self, controller: &Arc<Controller>, reason: &str);
+}
 
 /// The way to all cores of a target.
 #[derive(Clone, Debug, Default)]
@@ -114,6 +129,9 @@ impl AllCores for SingleCore<'_> {
     fn end_controller(&self, controller: &Arc<Controller>, reason: &str) {
         controller.log_ended(reason);
         controller.end();
-        self.0.borrow_mut().end_queues(controller, true);
+        let mut core = self.0.borrow_mut();
+        let Core { resources, queues, look_soon, .. } = &mut **core;
+        queues.end_all_of(resources, controller, true);
+        *look_soon = true;
     }
 }

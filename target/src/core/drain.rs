@@ -1,114 +1,133 @@
-//! The end of a core: nothing new is taken, what is in flight ends, disks are flushed and closed.
+//! How far the end of a core is, and the last flushes of its disks.
 
-use std::io;
-use std::time::Duration;
-
-use ringfab_base::counted;
 use ringfab_block::{BlockError, DiskTokens, Finished, Operation, Started, Tag};
-use ringfab_reactor::{Completion, Token, Wait};
+use ringfab_reactor::{Completion, Reactor, Time};
 
-use super::{Core, CoreMessage, owner};
-use crate::model::disk_failures::{DiskAction, DiskFailure};
-use crate::resources::Resources;
+use crate::model::disk_failure::{DiskAction, DiskFailure};
+use crate::resources::disks::Disks;
+
+/// How far a drain is. Cores end together: until then one may need another's word.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    /// When it is over in any case, once it was asked for.
+    deadline: Option<Time>,
+    /// Whether this core has nothing left to do, and how many others have said so.
+    idle: bool,
+    others_idle: usize,
+}
+
+impl Drain {
+    /// Takes nothing new from now on.
+    pub(super) fn begin(&mut self, deadline: Time) {
+        self.deadline = Some(deadline);
+    }
+
+    /// Whether it was asked for.
+    pub(super) fn is_on(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    /// When it is over in any case; the beginning of time if it was not asked for.
+    pub(super) fn deadline(&self) -> Time {
+        self.deadline.unwrap_or_default()
+    }
+
+    /// Whether it was asked for and nothing is left on any of so many cores, or its time is over.
+    pub(super) fn is_over(&self, cores: usize, now: Time) -> bool {
+        let all_idle = self.idle && self.others_idle + 1 >= cores;
+        self.deadline.is_some_and(|deadline| all_idle || now >= deadline)
+    }
+
+    /// Nothing may be left on this core, as `none_left` says. Returns whether that is news, while there is a drain.
+    pub(super) fn becomes_idle(&mut self, none_left: impl FnOnce() -> bool) -> bool {
+        let news = !self.idle && self.is_on() && none_left();
+        self.idle |= news;
+        news
+    }
+
+    /// Another core has nothing left.
+    pub(super) fn other_is_idle(&mut self) {
+        self.others_idle += 1;
+    }
+}
 
 /// The tag of a disk's last flush, beside its number: no request has that kind and generation at once.
 const LAST_FLUSH: (u8, u16) = (u8::MAX, u16::MAX);
 
-/// What a last flush of all disks gets at least, when a drain has used up its time.
-const FLUSH_TIME_MIN: Duration = Duration::from_secs(1);
+/// The last flushes of the disks.
+#[derive(Debug, Default)]
+pub(super) struct LastFlushes {
+    /// How many are under way.
+    pub(super) pending: usize,
+    /// How many have failed.
+    failed: usize,
+}
 
-impl Core {
-    /// Takes nothing new from now on, and ends what there is within a limit.
-    pub(super) fn drain(&mut self, limit: Duration) {
-        self.draining = Some(self.resources.reactor.now() + limit);
-        self.listeners.close_all(&mut self.resources);
-        for queue in self.queues.iter_mut().flatten() {
-            queue.end(&mut self.resources);
-        }
-        self.arm_housekeeping();
-    }
-
-    /// Whether a drain was asked for and nothing is left on any core, or its time is over. Cores end together: until
-    /// then one may need another's word.
-    pub fn is_drained(&self) -> bool {
-        let all_idle = self.idle && self.others_idle + 1 >= self.cores.len();
-        self.draining.is_some_and(|deadline| all_idle || self.resources.reactor.now() >= deadline)
-    }
-
-    /// Tells the other cores once that nothing is left here.
-    pub(super) fn report_idle(&mut self) {
-        if self.idle || self.draining.is_none() || self.queues.iter().any(Option::is_some) {
-            return;
-        }
-        self.idle = true;
-        let others = self.cores.iter().enumerate().filter(|(number, _)| *number != self.resources.core);
-        others.for_each(|(_, core)| core.send(CoreMessage::Idle));
-    }
-
-    /// Flushes and closes the disks, within a limit.
-    pub(super) fn close(mut self) -> io::Result<()> {
-        let deadline = (self.resources.reactor.now() + FLUSH_TIME_MIN).max(self.draining.unwrap_or_default());
-        self.resources.reactor.set_timer(deadline, Token::new(owner::CORE, 0, 0, 0));
-        let (mut pending, mut unsafe_disks) = self.start_flushes();
-        while pending > 0 && self.resources.reactor.now() < deadline {
-            self.resources.reactor.turn(Wait::Event)?;
-            while let Some(completion) = self.resources.reactor.next_completion() {
-                if completion.token.owner == owner::DISK {
-                    let (ended, failed) = last_flushes_ended(&mut self.resources, completion);
-                    pending -= ended;
-                    unsafe_disks += failed;
-                }
-            }
-        }
-        unsafe_disks += pending;
-        let Resources { mut reactor, disks, .. } = self.resources;
-        for open in disks.into_iter().flatten() {
-            open.disk.close(&mut reactor);
-        }
-        match unsafe_disks {
-            0 => Ok(()),
-            count => Err(io::Error::other(format!(
-                "{} could not be flushed; what was written may be lost",
-                counted(count, "disk")
-            ))),
-        }
-    }
-
-    /// How many flushes are under way, and how many disks are known not to be safe.
-    fn start_flushes(&mut self) -> (usize, usize) {
-        let Resources { reactor, disks, .. } = &mut self.resources;
-        let (mut pending, mut unsafe_disks) = (0, 0);
-        for (index, open) in disks.iter_mut().enumerate() {
-            let Some(open) = open.as_mut().filter(|open| open.disk.properties().volatile_cache) else {
-                continue;
-            };
+impl LastFlushes {
+    /// Flushes all disks that need it.
+    pub(super) fn start(disks: &mut Disks, reactor: &mut Reactor) -> Self {
+        let mut flushes = Self::default();
+        for (index, open) in disks.iter_mut().filter(|(_, open)| open.disk.properties().volatile_cache) {
             let tag = Tag { kind: LAST_FLUSH.0, generation: LAST_FLUSH.1, index: index as u32 };
             match open.disk.start(reactor, Operation::Flush, tag) {
-                Started::Pending => pending += 1,
-                Started::Finished(finished) => unsafe_disks += usize::from(finished.result.is_err()),
+                Started::Pending => flushes.pending += 1,
+                Started::Finished(finished) => flushes.failed += usize::from(finished.result.is_err()),
             }
         }
-        (pending, unsafe_disks)
+        flushes
+    }
+
+    /// A completion of a disk, with which flushes may end.
+    pub(super) fn on_completion(&mut self, disks: &mut Disks, reactor: &mut Reactor, completion: Completion) {
+        let disk = usize::from(DiskTokens::disk_of(completion.token));
+        let Some(open) = disks.get_mut(disk) else { return };
+        let mut next = open.disk.on_completion(reactor, completion);
+        while let Some(Finished { tag, result, errno, .. }) = next {
+            if (tag.kind, tag.generation) == LAST_FLUSH {
+                self.pending -= 1;
+                if result.is_err() {
+                    self.failed += 1;
+                    let failure = DiskFailure { what: DiskAction::Flush, error: BlockError::Write, errno };
+                    open.note_failure(reactor.now(), failure);
+                }
+            }
+            next = open.disk.next_finished(reactor);
+        }
+    }
+
+    /// How many disks are not known to be safe.
+    pub(super) fn unsafe_disks(&self) -> usize {
+        self.pending + self.failed
     }
 }
 
-/// A completion of a disk. Returns how many last flushes have ended with it, and how many of them have failed.
-fn last_flushes_ended(resources: &mut Resources, completion: Completion) -> (usize, usize) {
-    let Resources { reactor, disks, .. } = resources;
-    let disk = usize::from(DiskTokens::disk_of(completion.token));
-    let Some(open) = disks.get_mut(disk).and_then(Option::as_mut) else { return (0, 0) };
-    let (mut ended, mut failed) = (0, 0);
-    let mut next = open.disk.on_completion(reactor, completion);
-    while let Some(Finished { tag, result, errno, .. }) = next {
-        if (tag.kind, tag.generation) == LAST_FLUSH {
-            ended += 1;
-            if result.is_err() {
-                failed += 1;
-                let failure = DiskFailure { what: DiskAction::Flush, error: BlockError::Write, errno };
-                open.note_failure(reactor.now(), failure);
-            }
-        }
-        next = open.disk.next_finished(reactor);
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn cores_end_together() {
+        let mut drain = Drain::default();
+        drain.begin(Time::ZERO + SECOND);
+        assert!(!drain.becomes_idle(|| false));
+        drain.other_is_idle();
+        assert!(!drain.is_over(2, Time::ZERO), "something is left here");
+        assert!(drain.becomes_idle(|| true));
+        assert!(drain.is_over(2, Time::ZERO));
+        assert!(!drain.is_over(3, Time::ZERO), "a third core is not done");
+        assert!(!drain.becomes_idle(|| true), "the others are told once");
     }
-    (ended, failed)
+
+    #[test]
+    fn a_drain_is_over_when_its_time_is() {
+        let mut drain = Drain::default();
+        assert!(!drain.becomes_idle(|| true) && !drain.is_over(1, Time::ZERO + SECOND), "none was asked for");
+        drain.begin(Time::ZERO + SECOND);
+        assert!(!drain.is_over(1, Time::ZERO));
+        assert!(drain.is_over(1, Time::ZERO + SECOND));
+    }
 }

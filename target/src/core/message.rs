@@ -1,13 +1,14 @@
 //! What cores and the control plane tell each other.
 
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use ringfab_block::OpenedFile;
 use ringfab_reactor::MailboxSender;
 
-use super::listen::QueueRequest;
-use super::serve::{Reply, ServeMessage};
+use super::queue_request::QueueRequest;
 use super::usage::CoreUsage;
+use crate::model::{Difference, Listener, Namespace, Served, Subsystem};
 use crate::placement::Place;
 use crate::resources::messages::{QueueMessage, QueueSender};
 use crate::transport::IncomingConnection;
@@ -35,6 +36,29 @@ pub(crate) enum CoreMessage {
     /// Another core has nothing left to do in a drain.
     Idle,
 }
+
+/// What a core does about what it serves, for the control side.
+#[derive(Clone, Debug)]
+pub(crate) enum ServeMessage {
+    /// Get ready to serve a namespace, with a descriptor for each core when it is a file.
+    Open { subsystem: Arc<Subsystem>, namespace: Arc<Namespace>, files: Arc<Vec<OpenedFile>> },
+    /// Bind a listener. Only the first core does.
+    Listen(Arc<Listener>),
+    /// Close a listener before its successor on the same address is bound.
+    Unlisten(Arc<Listener>),
+    /// Take back what was got ready.
+    Discard(Arc<Difference>),
+    /// Serve this from now on. No command is taken any more for a namespace that is gone; its disk is closed when the
+    /// last of those that run has ended.
+    Serve { served: Arc<Served>, difference: Arc<Difference> },
+    /// Go on with the same disk opened anew. What has begun ends on the old one.
+    Reopen { subsystem: Arc<Subsystem>, namespace: Arc<Namespace>, files: Arc<Vec<OpenedFile>> },
+    /// The backing of a namespace has another size in bytes.
+    Resize { index: usize, bytes: u64 },
+}
+
+/// Where a core says that it is done, or why it cannot.
+pub(crate) type Reply = mpsc::Sender<Result<(), String>>;
 
 /// The way to a core.
 #[derive(Clone)]

@@ -13,14 +13,17 @@ use ringfab_fabric::tcp::{TcpConfig, TcpStack};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{MailboxReceiver, Monitor, Reactor, ReactorConfig, mailbox, pin_current_thread};
 
+use super::Core;
+use super::cores::Cores;
+use super::message::{CoreMessage, CoreSender};
 use super::report::{Listening, Ready, Registration, Report, at, warn_unpinned};
-use super::{Core, CoreMessage, CoreSender, Cores, owner, serve};
 use crate::config::Config;
 use crate::disks::DiskHandles;
 use crate::disks::disk_handles::Opened;
 use crate::limits::{ADMIN_DATA_BYTES_MAX, IN_CAPSULE_BYTES_MAX};
 use crate::model::Listener;
-use crate::resources::Resources;
+use crate::resources::disks::{Disks, Namespaces};
+use crate::resources::{Resources, owner};
 use crate::target::Target;
 use crate::transport::Transports;
 use crate::worker::Workers;
@@ -279,7 +282,8 @@ fn assemble(
     let transports = Transports { rnic, tcp };
     let shared = Shared::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
     let served = target.served();
-    let tables = serve::open_all(&served, &mut reactor, &shared, opened);
+    let disks = Disks::open_all(&served, opened, &mut reactor, &shared);
+    let tables = (Namespaces::of(&served), disks);
     let queues = cores.iter().map(CoreSender::to_queues).collect();
     let resources = Resources::new(
         reactor,

@@ -4,7 +4,8 @@ use ringfab_fabric::CopiedBytes;
 use ringfab_memory::PoolUsage;
 use serde::Serialize;
 
-use super::{Core, SilentDisk};
+use super::watch::SilentDisk;
+use crate::resources::Resources;
 use crate::resources::hosts::PoolKind;
 use crate::resources::states::{LatencySplit, State, StateUsage};
 
@@ -62,19 +63,11 @@ pub struct CoreUsage {
 }
 
 impl CoreUsage {
-    /// How many commands are in a state.
-    pub fn commands_in(&self, state: State) -> u64 {
-        self.states.iter().filter(|usage| usage.state == state).map(|usage| u64::from(usage.commands)).sum()
-    }
-}
-
-impl Core {
     /// What it has in use now.
-    pub fn usage(&self) -> CoreUsage {
-        let resources = &self.resources;
+    pub(super) fn of(resources: &Resources) -> Self {
         let rnic = resources.transports.rnic.counters();
         let buffers = |line| resources.hosts.usage(line).into();
-        CoreUsage {
+        Self {
             queues: resources.hosts.queues(),
             commands: resources.states.outstanding() as usize,
             states: resources.states.usage(),
@@ -82,20 +75,26 @@ impl Core {
             queue_pairs: rnic.queue_pairs,
             tcp_connections: resources.transports.tcp.counters().connections,
             regions: rnic.regions,
-            disks: resources.disks.iter().flatten().count(),
-            silent_disks: self.silent_disks(),
+            disks: resources.disks.iter().count(),
+            silent_disks: SilentDisk::all(&resources.disks, resources.reactor.now()),
             io_buffers: buffers(PoolKind::Io),
             admin_buffers: buffers(PoolKind::Admin),
             compare_buffers: buffers(PoolKind::Compare),
-            copied_bytes: self.copied(),
+            copied_bytes: Copied::of(resources),
         }
     }
 
-    fn copied(&self) -> Copied {
-        let CopiedBytes { received, sent } = self.resources.transports.copied_bytes();
-        let disks: u64 = self.resources.disks.iter().flatten().map(|open| open.disk.copied_bytes()).sum();
-        let disks = disks + self.resources.shared.borrowed_pages().copied_bytes();
-        Copied { received, sent, disks }
+    /// How many commands are in a state.
+    pub fn commands_in(&self, state: State) -> u64 {
+        self.states.iter().filter(|usage| usage.state == state).map(|usage| u64::from(usage.commands)).sum()
+    }
+}
+
+impl Copied {
+    fn of(resources: &Resources) -> Self {
+        let CopiedBytes { received, sent } = resources.transports.copied_bytes();
+        let disks: u64 = resources.disks.iter().map(|open| open.disk.copied_bytes()).sum();
+        Self { received, sent, disks: disks + resources.shared.borrowed_pages().copied_bytes() }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What is served: subsystems with their hosts and namespaces, listeners, and records of the queues that use them.
 
 pub mod authentication;
+pub(crate) mod disk_failure;
 pub(crate) mod disk_failures;
 pub mod host_account;
 pub mod io_record;

@@ -8,7 +8,7 @@ use ringfab_block::Backing;
 use uuid::Uuid;
 
 use super::readiness::Readiness;
-use crate::model::disk_failures::FailureLog;
+use crate::model::disk_failure::FailureLog;
 use crate::model::io_record::{IoRecord, IoSum};
 
 /// Positions in tables of the cores: of namespaces, or of subsystems. One is used again once nobody has its namespace

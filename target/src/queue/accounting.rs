@@ -80,7 +80,7 @@ impl Attachment {
         fenced: bool,
     ) -> bool {
         action.disk().is_some_and(|disk| {
-            let open = resources.disks.get(disk).and_then(Option::as_ref);
+            let open = resources.disks.get(disk);
             open.is_some_and(|open| open.progress.is_hung()) || (fenced && self.controller.is_fenced(disk))
         })
     }

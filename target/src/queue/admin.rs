@@ -193,7 +193,7 @@ impl Connection {
         if self.id == 0 {
             let core = resources.cores[resources.core].clone();
             let wake = move || core.send(QueueMessage::CheckControllers);
-            attached.controller.set_wake(Some(Box::new(wake)));
+            attached.controller.events().set_wake(Some(Box::new(wake)));
         }
         self.attached = Some(Attachment::new(attached.controller, attached.queue, resources));
         let result = u64::from(id) | asks;
@@ -223,8 +223,7 @@ impl Connection {
             PropertyEffect::None | PropertyEffect::Enabled => Ok(Executed::Done(0)),
             PropertyEffect::Disabled => {
                 log::controller(controller, "reset: ending its I/O queues");
-                resources.end_queues(controller, false);
-                resources.resetting.push(controller.clone());
+                resources.begin_reset(controller);
                 Ok(Executed::Reset)
             }
             PropertyEffect::Shutdown => {

@@ -427,10 +427,10 @@ impl Commands {
         let flushes = |other: Slot| matches!(self.table[other].action, Action::FlushAll { .. });
         let last = !self.table.waiting().any(|other| other != slot && flushes(other));
         match connection.controller().filter(|_| last) {
-            Some(controller) if flushed => controller.shutdown_done(),
+            Some(controller) if flushed => controller.state().registers.shutdown_done(),
             Some(controller) => {
                 log::shutdown_failed(controller);
-                controller.shutdown_failed();
+                controller.state().registers.shutdown_failed();
             }
             None => {}
         }
@@ -554,7 +554,7 @@ impl Commands {
         if state == State::Parked
             && let Some(controller) = connection.controller()
         {
-            controller.forget_event_request(command_id);
+            controller.events().unpark(command_id);
         }
         self.table[slot].fail(Failure::transient(Status::ABORT_REQUESTED));
         self.on_event(connection, resources, slot, Event::Aborted);
@@ -586,7 +586,7 @@ impl Commands {
         let slot = self.table.find_cid(command_id);
         let parked = slot.filter(|slot| self.table[*slot].state() == State::Parked);
         let (Some(slot), Some(controller)) = (parked, connection.controller()) else { return false };
-        controller.forget_event_request(command_id);
+        controller.events().unpark(command_id);
         self.on_event(connection, resources, slot, Event::Forgotten);
         connection.skip_answer(resources);
         true
@@ -605,7 +605,7 @@ impl Commands {
     /// Completes parked event requests for which something has happened.
     pub(super) fn report_events(&mut self, connection: &mut Connection, resources: &mut Resources) {
         let Some(controller) = connection.controller().cloned() else { return };
-        while let Some((command_id, dw0)) = controller.next_event() {
+        while let Some((command_id, dw0)) = controller.events().next() {
             let Some(slot) = self.table.find_cid(command_id) else { continue };
             self.table[slot].result = u64::from(dw0);
             self.on_event(connection, resources, slot, Event::HostNotified);

@@ -121,8 +121,7 @@ impl Connection {
     pub(super) fn holds_back(&self, resources: &Resources, action: &Action) -> bool {
         let Some(attached) = self.attached.as_ref().filter(|_| self.id != 0) else { return false };
         let fenced = attached.controller.io_access() == IoAccess::Fenced;
-        (fenced || resources.held_back.any_disk_hung())
-            && attached.is_disk_hung_or_fenced(resources, action, fenced)
+        (fenced || resources.disks.any_hung()) && attached.is_disk_hung_or_fenced(resources, action, fenced)
     }
 
     /// SQHD of the next completion: a command frees its entry when it completes, so that a host that keeps to the

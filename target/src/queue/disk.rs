@@ -8,7 +8,7 @@ use super::connection::Connection;
 use super::request::Request;
 use super::steps::disk_of_round;
 use crate::failure::Failure;
-use crate::model::disk_failures::{DiskAction, DiskFailure};
+use crate::model::disk_failure::{DiskAction, DiskFailure};
 use crate::nvm::{Action, Extent};
 use crate::resources::operations::DeferredOperation;
 use crate::resources::states::State;
@@ -19,7 +19,7 @@ impl Request {
     #[inline(always)]
     pub(super) fn peek(&mut self, resources: &Resources) -> bool {
         let Action::Read(extent) = self.action else { return false };
-        let Some(open) = resources.disks.get(extent.disk).and_then(Option::as_ref) else { return false };
+        let Some(open) = resources.disks.get(extent.disk) else { return false };
         for (offset, length) in piece_ranges(self.length, resources.chunk_bytes) {
             let Some(shared_buffer) = open.disk.peek(extent.offset + u64::from(offset), length) else {
                 self.pieces.clear();
@@ -123,7 +123,7 @@ impl Request {
 
     /// Starts an operation; `kind` tells it apart from the others of the request.
     pub(super) fn start(&mut self, resources: &mut Resources, disk: usize, kind: u8, operation: Operation) {
-        let Some(open) = resources.disks.get_mut(disk).and_then(Option::as_mut) else {
+        let Some(open) = resources.disks.get_mut(disk) else {
             return self.fail(Failure::transient(Status::NAMESPACE_NOT_READY));
         };
         let id = self.id();
@@ -165,7 +165,7 @@ impl Request {
     /// What is to be said to be safe is not, if an earlier loss was reported: the system reports each only once.
     fn check_promise(&mut self, resources: &Resources, kind: u8) {
         let disk = disk_of_operation(self.action, kind).and_then(|disk| resources.disks.get(disk));
-        if disk.and_then(Option::as_ref).is_some_and(OpenDisk::is_lost) {
+        if disk.is_some_and(OpenDisk::is_lost) {
             self.fail(LOST);
         }
     }
@@ -173,7 +173,7 @@ impl Request {
     #[cold]
     fn disk_failed(&mut self, resources: &Resources, kind: u8, (error, errno): (BlockError, Option<i32>)) {
         let disk = disk_of_operation(self.action, kind).and_then(|disk| resources.disks.get(disk));
-        if let Some(open) = disk.and_then(Option::as_ref) {
+        if let Some(open) = disk {
             let failure = DiskFailure { what: disk_action(self.action, error), error, errno };
             open.note_failure(resources.reactor.now(), failure);
         }

@@ -114,7 +114,7 @@ impl Connection {
         if disconnection.broken || is_cut && queue != 0 && !cut_is_told {
             tracing::warn!(%peer, host, subsystem, controller = id, queue, why, "the connection has ended");
         } else if queue == 0 && !end_is_told {
-            let io_queues = controller.io_queues_joined();
+            let io_queues = controller.state().queues.io_joined();
             let why = if disconnection.truncated && !is_cut { LEFT } else { why };
             tracing::info!(%peer, host, subsystem, controller = id, io_queues, why, "disconnected");
         } else {
@@ -173,7 +173,7 @@ pub(super) fn refused(request: &ConnectRequest<'_>, refusal: &Refusal<'_>) {
 pub(crate) fn keep_alive_expired(controller: &Controller) {
     controller.state().end_is_told = true;
     let (host, subsystem) = names(controller);
-    let peer = controller.queues().first().map(|admin| admin.peer().to_string());
+    let peer = controller.state().queues.admin().map(|admin| admin.peer().to_string());
     tracing::warn!(
         peer,
         host,

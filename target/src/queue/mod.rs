@@ -469,7 +469,7 @@ impl Queue {
         }
         self.has_left = true;
         let controller = Arc::clone(self.controller()?);
-        // Without its admin queue a controller is over, which the target has to know: see `Core::queue_left`.
+        // Without its admin queue a controller is over, which the target has to know: see `core::queues`.
         if self.id() != 0 {
             controller.queue_left(&self.connection.attached.as_ref()?.record);
         }

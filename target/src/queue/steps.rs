@@ -174,14 +174,14 @@ impl Steps<'_> {
         };
         while self.request.pending == 0 {
             let Action::FlushAll { rounds } = &mut self.request.action else { return };
-            if usize::from(*rounds) * FLUSHES_PER_ROUND >= self.resources.disks.len() {
+            if usize::from(*rounds) * FLUSHES_PER_ROUND >= self.resources.disks.end() {
                 return;
             }
             *rounds += 1;
             let round = *rounds;
             for kind in 0..=u8::MAX {
                 let disk = disk_of_round(round, kind);
-                let open = self.resources.disks.get(disk).and_then(Option::as_ref);
+                let open = self.resources.disks.get(disk);
                 let Some(open) = open.filter(is_own) else { continue };
                 // One that was lost and cannot even be flushed is none that is safe.
                 if open.is_ready() {
@@ -228,7 +228,7 @@ impl Steps<'_> {
     /// The namespace of a request, as it is now; it may have been removed since the request came.
     fn view_of(&self) -> Result<NamespaceView, Failure> {
         let disk = self.request.action.disk();
-        let open = disk.and_then(|disk| self.resources.disks.get(disk)).and_then(Option::as_ref);
+        let open = disk.and_then(|disk| self.resources.disks.get(disk));
         open.map(OpenDisk::view).ok_or(Failure::transient(Status::NAMESPACE_NOT_READY))
     }
 }

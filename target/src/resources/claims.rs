@@ -8,8 +8,7 @@
 
 use std::collections::VecDeque;
 
-use super::messages::QueueMessage;
-use super::{RequestId, Resources};
+use super::RequestId;
 use crate::nvm::{Action, Extent};
 
 /// A claim, unique as long as the target runs.
@@ -22,8 +21,13 @@ pub(crate) struct ClaimId {
 }
 
 impl ClaimId {
+    /// The core that asked.
+    pub(super) fn core(self) -> usize {
+        self.core
+    }
+
     /// The core that orders the claims of its disk.
-    fn orderer(self, cores: usize) -> usize {
+    pub(super) fn orderer(self, cores: usize) -> usize {
         self.disk % cores
     }
 }
@@ -106,80 +110,105 @@ impl Claims {
         action.extent().is_some_and(|extent| self.holds.iter().any(|hold| hold.extent.overlaps(&extent)))
     }
 
-    /// The oldest claim that can begin: no older one overlaps it.
-    fn next(&mut self) -> Option<&mut Claim> {
+    /// A new claim of a core to blocks.
+    pub(super) fn make(&mut self, core: usize, extent: &Extent) -> ClaimId {
+        self.serial += 1;
+        ClaimId { core, serial: self.serial, disk: extent.disk }
+    }
+
+    /// A claim to a disk whose claims this core orders.
+    pub(super) fn order(&mut self, id: ClaimId, extent: Extent, asker: RequestId) {
+        self.ordered.push(Claim { id, extent, asker, missing: None });
+    }
+
+    /// Begins the oldest claim that can begin: no older one overlaps it. So many cores are to hold its blocks.
+    pub(super) fn begin_next(&mut self, cores: usize) -> Option<(ClaimId, Extent)> {
         let index = (0..self.ordered.len()).find(|index| {
             let claim = &self.ordered[*index];
             let older = &self.ordered[..*index];
             claim.missing.is_none() && !older.iter().any(|older| older.extent.overlaps(&claim.extent))
         })?;
-        Some(&mut self.ordered[index])
+        let claim = &mut self.ordered[index];
+        claim.missing = Some(cores);
+        Some((claim.id, claim.extent))
+    }
+
+    /// One more core holds the blocks of a claim. With the last, it is granted to whom is returned.
+    pub(super) fn count_held(&mut self, id: ClaimId) -> Option<RequestId> {
+        let claim = self.ordered.iter_mut().find(|claim| claim.id == id)?;
+        let missing = claim.missing.as_mut()?;
+        *missing -= 1;
+        (*missing == 0).then_some(claim.asker)
+    }
+
+    /// A claim is not needed any more.
+    pub(super) fn end(&mut self, id: ClaimId) {
+        self.ordered.retain(|claim| claim.id != id);
+    }
+
+    /// A claim whose blocks no disk of this core works on any more, once; `is_busy` says whether one does.
+    pub(super) fn next_held(&mut self, is_busy: impl Fn(&Extent) -> bool) -> Option<ClaimId> {
+        let hold = self.holds.iter_mut().find(|hold| !hold.reported && !is_busy(&hold.extent))?;
+        hold.reported = true;
+        Some(hold.id)
     }
 }
 
-impl Resources {
-    /// Asks for blocks; the answer comes as [`ClaimMessage::Granted`].
-    pub(crate) fn claim(&mut self, extent: Extent, asker: RequestId) -> ClaimId {
-        self.claims.serial += 1;
-        let id = ClaimId { core: self.core, serial: self.claims.serial, disk: extent.disk };
-        self.to_orderer(id, ClaimMessage::Request { extent, asker });
-        id
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nvm::DiskBytes;
+
+    fn extent(offset: u64) -> Extent {
+        Extent { disk: 0, offset, length: DiskBytes(4096) }
     }
 
-    /// Gives claimed blocks back.
-    pub(crate) fn release(&self, id: ClaimId) {
-        self.to_orderer(id, ClaimMessage::Released);
+    fn request(slot: u16) -> RequestId {
+        RequestId { queue: 1, slot, generation: 0 }
     }
 
-    fn to_orderer(&self, id: ClaimId, message: ClaimMessage) {
-        self.cores[id.orderer(self.cores.len())].send(QueueMessage::Claim(id, message));
+    #[test]
+    fn claims_that_overlap_begin_one_after_the_other_and_others_at_once() {
+        let mut claims = Claims::default();
+        let [first, second, apart] = [0, 0, 8192].map(|offset| {
+            let extent = extent(offset);
+            let id = claims.make(2, &extent);
+            claims.order(id, extent, request(offset as u16));
+            id
+        });
+        assert_eq!(claims.begin_next(2), Some((first, extent(0))));
+        assert_eq!(claims.begin_next(2), Some((apart, extent(8192))));
+        assert_eq!(claims.begin_next(2), None, "the second waits for the first");
+        claims.end(first);
+        assert_eq!(claims.begin_next(2), Some((second, extent(0))));
+        assert_eq!(second.core(), 2);
     }
 
-    fn begin_claims(&mut self) {
-        let count = self.cores.len();
-        while let Some(claim) = self.claims.next() {
-            claim.missing = Some(count);
-            let (id, extent) = (claim.id, claim.extent);
-            for core in &self.cores {
-                core.send(QueueMessage::Claim(id, ClaimMessage::Hold(extent)));
-            }
-        }
+    #[test]
+    fn a_claim_is_granted_when_every_core_holds_its_blocks() {
+        let mut claims = Claims::default();
+        let id = claims.make(0, &extent(0));
+        claims.order(id, extent(0), request(7));
+        assert_eq!(claims.count_held(id), None, "nobody was asked yet");
+        assert!(claims.begin_next(2).is_some());
+        assert_eq!(claims.count_held(id), None);
+        assert_eq!(claims.count_held(id), Some(request(7)));
     }
 
-    /// This core orders the claims of a disk: one more is asked for.
-    pub(crate) fn order_claim(&mut self, id: ClaimId, extent: Extent, asker: RequestId) {
-        self.claims.ordered.push(Claim { id, extent, asker, missing: None });
-        self.begin_claims();
-    }
-
-    /// A core holds the blocks of a claim that this one orders; with the last, it is granted.
-    pub(crate) fn count_held(&mut self, id: ClaimId) {
-        let claim = self.claims.ordered.iter_mut().find(|claim| claim.id == id);
-        let Some(Claim { missing: Some(missing), asker, .. }) = claim else { return };
-        *missing -= 1;
-        if *missing == 0 {
-            let granted = ClaimMessage::Granted(*asker);
-            self.cores[id.core].send(QueueMessage::Claim(id, granted));
-        }
-    }
-
-    /// A claim that this core orders is not needed any more; others that waited for it begin.
-    pub(crate) fn end_claim(&mut self, id: ClaimId) {
-        self.claims.ordered.retain(|claim| claim.id != id);
-        for core in &self.cores {
-            core.send(QueueMessage::Claim(id, ClaimMessage::Unhold));
-        }
-        self.begin_claims();
-    }
-
-    /// Reports the blocks that no disk of this core works on any more; `is_busy` says whether one does.
-    pub(crate) fn report_held(&mut self, is_busy: impl Fn(&Extent) -> bool) {
-        for index in 0..self.claims.holds.len() {
-            let Hold { id, extent, reported } = self.claims.holds[index];
-            if !reported && !is_busy(&extent) {
-                self.claims.holds[index].reported = true;
-                self.to_orderer(id, ClaimMessage::Held);
-            }
-        }
+    #[test]
+    fn held_blocks_are_reported_once_when_the_disk_has_finished_with_them() {
+        let mut claims = Claims::default();
+        let (busy, idle) = (claims.make(0, &extent(0)), claims.make(0, &extent(8192)));
+        claims.hold(busy, extent(0));
+        claims.hold(idle, extent(8192));
+        let is_busy = |one: &Extent| *one == extent(0);
+        assert_eq!(claims.next_held(is_busy), Some(idle));
+        assert_eq!(claims.next_held(is_busy), None);
+        assert_eq!(claims.next_held(|_| false), Some(busy));
+        assert!(claims.concern(&Action::Read(extent(0))));
+        claims.delay(request(1));
+        assert_eq!(claims.unhold(busy), 1);
+        assert!(!claims.concern(&Action::Read(extent(0))) && claims.concern(&Action::Read(extent(8192))));
+        assert_eq!((claims.next_delayed(), claims.next_delayed()), (Some(request(1)), None));
     }
 }

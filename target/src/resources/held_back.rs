@@ -15,23 +15,26 @@ pub(crate) struct HeldBack {
 
 /// The commands of a core that wait for disks.
 #[derive(Debug, Default)]
-pub(crate) struct HeldBackCommands {
-    pub(crate) waiting: VecDeque<HeldBack>,
-    /// Disks that are hung. While there is none, no command looks further.
-    pub(crate) hung_disks: usize,
-    /// When the disks were last checked.
-    pub(crate) checked: Time,
-}
+pub(crate) struct HeldBackCommands(VecDeque<HeldBack>);
 
 impl HeldBackCommands {
-    /// Whether a disk of this core is hung.
-    #[inline]
-    pub(crate) fn any_disk_hung(&self) -> bool {
-        self.hung_disks != 0
-    }
-
     /// A command waits from now on.
     pub(crate) fn push(&mut self, request: RequestId, now: Time) {
-        self.waiting.push_back(HeldBack { request, since: now });
+        self.0.push_back(HeldBack { request, since: now });
+    }
+
+    /// How many wait.
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The one at the head of the line.
+    pub(crate) fn take_next(&mut self) -> Option<HeldBack> {
+        self.0.pop_front()
+    }
+
+    /// It waits on, at the end of the line.
+    pub(crate) fn put_back(&mut self, held: HeldBack) {
+        self.0.push_back(held);
     }
 }

@@ -9,9 +9,9 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use ringfab_reactor::{Time, TimerId};
+use ringfab_reactor::{Reactor, Time, TimerId, Token};
 
-use super::{HostId, RequestId};
+use super::{HostId, RequestId, owner};
 use crate::config::DEFAULT_SHARES;
 use crate::model::{Direction, Rate, Unit};
 
@@ -145,18 +145,20 @@ impl LimitedCommands {
         }
     }
 
-    /// When to look again, if there is no timer for that. The one that there is instead is returned, to be cancelled.
-    pub(crate) fn timer_needed(&self) -> Option<(Time, Option<TimerId>)> {
-        let (at, _) = *self.due.first()?;
-        match self.timer {
-            Some((set, _)) if set <= at => None,
-            set => Some((at, set.map(|(_, timer)| timer))),
+    /// Has the core look again when the first of those that wait can begin.
+    pub(crate) fn arm_timer(&mut self, reactor: &mut Reactor) {
+        let Some(at) = self.timer_needed() else { return };
+        if let Some((_, timer)) = self.timer {
+            reactor.cancel_timer(timer);
         }
+        let timer = reactor.set_timer(at, Token::new(owner::CORE, owner::timer::LIMIT, 0, 0));
+        self.timer = Some((at, timer));
     }
 
-    /// A timer is set.
-    pub(crate) fn set_timer(&mut self, at: Time, timer: TimerId) {
-        self.timer = Some((at, timer));
+    /// When to look again, if there is no timer for that.
+    fn timer_needed(&self) -> Option<Time> {
+        let (at, _) = *self.due.first()?;
+        self.timer.is_none_or(|(set, _)| set > at).then_some(at)
     }
 
     /// The timer has fired.

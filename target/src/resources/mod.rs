@@ -5,14 +5,16 @@
 //! | --- | --- |
 //! | [`hosts`] | what each host holds of the core's buffers, and its requests that wait for more |
 //! | [`disks`] | the core's own disk of each namespace, and the table of namespaces |
-//! | [`claims`] | claims of fused operations to blocks |
+//! | [`claims`] | claims of fused operations to blocks; `claiming` passes them from core to core |
 //! | [`held_back`] | requests that wait for a disk that does not answer |
 //! | [`operations`] | operations of disks under way |
 //! | [`limited`] | commands that wait because a limit has been reached |
 //! | [`turns`] | whose command is next, while several hosts are served |
 //! | [`states`] | how many requests are in each state, and for how long |
+//! | [`owner`] | whose a completion of the ring is |
 //! | [`messages`] | messages from the queues of one core to those of another |
 
+mod claiming;
 pub(crate) mod claims;
 pub(crate) mod disks;
 pub(crate) mod held_back;
@@ -20,6 +22,8 @@ pub(crate) mod hosts;
 pub(crate) mod limited;
 pub(crate) mod messages;
 pub(crate) mod operations;
+pub(crate) mod owner;
+mod request_id;
 pub(crate) mod states;
 pub(crate) mod turns;
 
@@ -51,24 +55,7 @@ use turns::Turns;
 pub(crate) use claims::ClaimId;
 pub(crate) use disks::OpenDisk;
 pub(crate) use hosts::HostId;
-
-/// Names a request among those of all queues of a core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct RequestId {
-    /// Position of its queue in the core's table.
-    pub(crate) queue: u16,
-    /// Its slot in the queue's table.
-    pub(crate) slot: u16,
-    /// Which life of the slot.
-    pub(crate) generation: u16,
-}
-
-/// Names a request among those of all cores.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CoreRequestId {
-    pub(crate) core: usize,
-    pub(crate) request: RequestId,
-}
+pub(crate) use request_id::{CoreRequestId, RequestId};
 
 /// A core's ring, transports, disks and memory, and the way to the other cores.
 #[derive(Debug)]
@@ -85,7 +72,7 @@ pub(crate) struct Resources {
     pub(crate) workers: Workers,
     /// The active namespaces.
     pub(crate) namespaces: Namespaces,
-    /// By index of the namespace; none where the backing could not be opened.
+    /// Its own disks of these.
     pub(crate) disks: Disks,
     /// Operations that these have under way.
     pub(crate) disk_operations: DiskOperations,
@@ -107,7 +94,7 @@ pub(crate) struct Resources {
     /// Commands that wait for disks that do not answer.
     pub(crate) held_back: HeldBackCommands,
     /// Controllers that are being reset: their I/O queues are ending.
-    pub(crate) resetting: Vec<Arc<Controller>>,
+    resetting: Vec<Arc<Controller>>,
     /// The way to the queues of all cores, those of this one included.
     pub(crate) cores: Vec<QueueSender>,
 }
@@ -168,8 +155,7 @@ impl Resources {
     /// Where a command's namespace is counted.
     #[inline(always)]
     pub(crate) fn io_of(&self, action: &Action) -> Option<&Arc<IoRecord>> {
-        let open = self.disks.get(action.disk()?)?.as_ref()?;
-        Some(&open.io)
+        Some(&self.disks.get(action.disk()?)?.io)
     }
 
     /// Has what disks in memory have lent sent, as far as it can be at once, and copies the rest, before anybody waits.
@@ -221,6 +207,20 @@ impl Resources {
         }
     }
 
+    /// A controller is reset: it is done when its I/O queues have ended, on all cores.
+    pub(crate) fn begin_reset(&mut self, controller: &Arc<Controller>) {
+        self.resetting.push(Arc::clone(controller));
+        self.end_queues(controller, false);
+    }
+
+    /// Completes the resets whose I/O queues are all gone.
+    pub(crate) fn finish_resets(&mut self) {
+        let gone = |controller: &mut Arc<Controller>| controller.io_queues() == 0;
+        for controller in self.resetting.extract_if(.., gone) {
+            controller.state().registers.disabled_done();
+        }
+    }
+
     /// Ends a controller in favour of another host.
     pub(crate) fn evict(&self, controller: &Arc<Controller>, reason: &str) {
         controller.log_ended(reason);
@@ -240,7 +240,8 @@ impl Resources {
         let asker = CoreRequestId { core: self.core, request: asker };
         let controller = Arc::clone(controller);
         let request = AbortRequest { queue_id, command_id, asker, controller };
-        match request.controller.core_of_queue(queue_id) {
+        let core = request.controller.state().queues.core_of(queue_id);
+        match core {
             Some(core) => self.cores[core].send(QueueMessage::Abort(request)),
             None => self.cores[self.core].send(QueueMessage::AbortAnswered { asker, aborted: false }),
         }
@@ -249,8 +250,9 @@ impl Resources {
 
 /// What limits a flow.
 fn limits_of(served: &Served, hosts: &Hosts, disks: &Disks, flow: &FlowKey) -> FlowLimits {
-    let open = disks.get(flow.namespace).and_then(Option::as_ref);
-    let (Some(host), Some(open)) = (hosts.nqn(flow.host), open) else { return FlowLimits::default() };
+    let (Some(host), Some(open)) = (hosts.nqn(flow.host), disks.get(flow.namespace)) else {
+        return FlowLimits::default();
+    };
     let rates = served.rates(&open.subsystem, open.namespace.nsid(), host, flow.direction);
     FlowLimits { rates, shares: served.shares(host) }
 }

@@ -18,7 +18,7 @@ impl Target {
         difference: &Difference,
     ) -> Vec<(Arc<Controller>, &'static str)> {
         let without = |controller: &Arc<Controller>| {
-            let local = controller.queues().first().map(|admin| admin.listener());
+            let local = controller.state().queues.admin().map(|admin| admin.listener());
             key_trouble(controller, served, difference)
                 .or_else(|| discovery_trouble(controller, served))
                 .or_else(|| subsystem_trouble(controller, served.of(controller.subsystem())))

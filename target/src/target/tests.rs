@@ -11,7 +11,7 @@ use ringfab_spec::sqe::{ConnectCommand, ConnectData, PropertySize};
 use ringfab_spec::{IntoBytes, Nqn, Status, SubmissionEntry, zerocopy};
 
 use super::*;
-use crate::controller::{Candidate, PropertyEffect};
+use crate::controller::{Candidate, IoAccess, PropertyEffect};
 use crate::failure::Failure;
 use ringfab_spec::nqn::DISCOVERY_NQN;
 
@@ -152,7 +152,7 @@ fn an_admin_queue_makes_a_controller_and_an_io_queue_joins_it() {
     assert_eq!((joined.queue.id(), joined.queue.entries(), joined.queue.core()), (1, 32, 3));
     assert!(joined.queue.flow_control());
     assert_eq!(controller.io_queues(), 1);
-    assert_eq!(controller.core_of_queue(1), Some(3));
+    assert_eq!(controller.state().queues.core_of(1), Some(3));
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn a_controller_goes_with_its_admin_queue_and_its_identifier_comes_again_last() 
     let target = target();
     let first = enabled(&target, DISK);
     target.admin_ended(&first);
-    assert!(!first.io_allowed());
+    assert_eq!(first.io_access(), IoAccess::Refused);
     assert!(target.controllers().is_empty());
     assert_eq!(parameter(Connect::queue(1, first.id(), DISK, FRIEND).send(&target)), 16 | IN_DATA);
     assert_ne!(enabled(&target, DISK).id(), first.id());
@@ -323,15 +323,15 @@ fn a_reset_ends_io_and_a_silent_host_expires_unless_it_has_traffic() {
     let controller = enabled(&target, DISK);
     let queue = Connect::queue(1, controller.id(), DISK, FRIEND).send(&target).unwrap().queue;
     // Connect asked for 5 s; one second of grace is added.
-    assert_eq!(controller.keep_alive_deadline(), Some(at(6)));
+    assert_eq!(controller.state().keep_alive.deadline(), Some(at(6)));
     queue.note_traffic();
     assert!(!controller.expired(at(6)), "traffic renews");
-    assert_eq!(controller.keep_alive_deadline(), Some(at(12)));
+    assert_eq!(controller.state().keep_alive.deadline(), Some(at(12)));
     assert!(!controller.expired(at(11)));
     assert!(controller.expired(at(12)));
-    assert!(controller.io_allowed());
+    assert_eq!(controller.io_access(), IoAccess::Allowed);
     controller.end();
-    assert!(!controller.io_allowed());
+    assert_eq!(controller.io_access(), IoAccess::Refused);
 }
 
 #[test]

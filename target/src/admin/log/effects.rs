@@ -3,10 +3,14 @@
 use ringfab_spec::log::{CommandEffects, CommandEffectsLog};
 use ringfab_spec::{AdminOpcode, IoOpcode};
 
-use super::{CSI, Page};
+use super::Page;
 use crate::admin::{features, opcodes};
+use crate::command::dword_offset;
 use crate::controller::Controller;
 use crate::failure::Failure;
+
+/// Offset of the Command Set Identifier in Get Log Page.
+pub(super) const CSI: u16 = dword_offset(14) + 3;
 
 /// Size of the log of features: a dword for each, of the same form as for commands.
 const FEATURES_BYTES: usize = 1024;

@@ -25,7 +25,7 @@ pub(super) fn page(controller: &Controller, context: &AdminContext<'_>) -> Page 
     let now: u64 = namespaces().map(|namespace| namespace.media_errors()).sum();
     let media_errors = subsystem.media_errors_before() + now;
     let state = controller.state();
-    page.power_on_hours.set((context.now.since(state.created).as_secs() / 3600).into());
+    page.power_on_hours.set((context.now.since(controller.created()).as_secs() / 3600).into());
     page.media_errors.set(media_errors.into());
     page.error_log_entries.set(state.errors.count().into());
     drop(state);

@@ -124,7 +124,7 @@ fn a_referral_that_comes_or_goes_is_told_to_hosts_that_stay_connected() {
     let (served, difference) = target.publish(draft.check().unwrap()).unwrap();
     assert!(difference.discovery && !difference.is_empty());
     target.tell_hosts(&difference);
-    assert_eq!(controller.next_event(), Some((5, 0x0070_f002)));
+    assert_eq!(controller.events().next(), Some((5, 0x0070_f002)));
     let controller = Admin { served, ..controller };
     let page = bytes(&controller, &log(0x70, 1024));
     assert_eq!((u64_at(&page, 0), u64_at(&page, 8)), (2, 6));
@@ -172,9 +172,9 @@ fn discovery_hides_what_the_host_may_not_see_and_counts_changes() {
         target.tell_hosts(&difference);
     };
     change(&|draft| drop(draft.remove_namespace(DISK, 7).unwrap()));
-    assert_eq!(stranger.controller.next_event(), None, "discovery shows no namespaces");
+    assert_eq!(stranger.controller.events().next(), None, "discovery shows no namespaces");
     change(&|draft| draft.set_access(PRIVATE, Access::AnyHost).unwrap());
-    assert_eq!(stranger.controller.next_event(), Some((5, 0x0070_f002)));
+    assert_eq!(stranger.controller.events().next(), Some((5, 0x0070_f002)));
     let stranger = Admin { served: target.served(), ..stranger };
     let page = bytes(&stranger, &log(0x70, 4096));
     assert_eq!((u64_at(&page, 0), u64_at(&page, 8)), (2, 3));

@@ -110,7 +110,7 @@ fn only_hosts_that_see_a_namespace_are_told_of_it() {
     let disk = Arc::clone(two.target.served().subsystems()[0].subsystem());
     two.target.namespace_changed(&disk, 7);
     assert_eq!((changed(&two.friend), changed(&two.stranger)), (vec![7], vec![]));
-    assert!(two.friend.next_event().is_none() && two.stranger.next_event().is_none());
+    assert!(two.friend.events().next().is_none() && two.stranger.events().next().is_none());
 
     // To hosts that see it from now on it comes; to those that do not, it goes. Others are not told.
     show(&two.target, &Access::Hosts([FRIEND.to_owned(), STRANGER.to_owned()].into()));
@@ -132,7 +132,7 @@ fn only_hosts_that_see_a_namespace_are_told_of_it() {
 /// What the log of changed namespaces has, which is read with it.
 fn listed_changes(controller: &Admin) -> Vec<u32> {
     // Takes the event that came with it.
-    let _event = controller.next_event();
+    let _event = controller.events().next();
     let page = bytes(controller, &log(0x04, 4096));
     page.chunks(4).map(|nsid| u32_at(nsid, 0)).take_while(|nsid| *nsid != 0).collect()
 }
