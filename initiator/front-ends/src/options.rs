@@ -11,6 +11,7 @@ use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, ReconnectPolicy,
 use uuid::Uuid;
 
 use crate::authentication::AuthenticationArgs;
+use crate::keys::KeysOfHost;
 use crate::precedence::{Given, Twin};
 use crate::quantity::{Limit, Span};
 use crate::tls::TlsArgs;
@@ -22,7 +23,7 @@ pub struct ConnectArgs {
     /// nvme+tcp://HOST[:PORT]/[NQN][?OPTIONS&hdgst=on|off&ddgst=on|off&tls=on|off&tls_key=file:PATH
     /// &concat=on|off], where OPTIONS are
     /// ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&congestion=NAME&dscp=N&usertimeout=S&tcpkeepalive=S&
-    /// dhchap_key=file:PATH&dhchap_controller_key=file:PATH
+    /// keys=PATH&dhchap_key=file:PATH&dhchap_controller_key=file:PATH
     pub url: Url,
     /// The namespace to use, instead of all; ?ns=N in the address says the same
     #[arg(long, alias = "namespace-id", value_name = "NSID", value_parser = clap::value_parser!(u32).range(1..))]
@@ -151,11 +152,13 @@ impl ConnectArgs {
                 "{option} is for NVMe/TCP (nvme+tcp://); NVMe/RDMA has no TLS"
             );
         }
+        tuning.authentication.place_of_keys(&self.url)?;
         let url = self.address();
+        let file = KeysOfHost::read(&url)?;
         let host = HostIdentity::for_url(&url).context("who this host is")?;
         let mut options = ConnectOptions::new(url, host);
-        options.authentication = tuning.authentication.authentication(&options.url)?;
-        tuning.tls.apply(&mut options)?;
+        options.authentication = tuning.authentication.authentication(&options.url, file.as_ref())?;
+        tuning.tls.apply(&mut options, file.as_ref())?;
         options.queues = tuning.queues;
         options.depth = tuning.depth;
         options.keep_alive = tuning.keep_alive.0;
@@ -202,6 +205,8 @@ impl ConnectArgs {
             url.provider = provider.unwrap_or(url.provider);
             url.crc = Some(self.crc());
         }
+        // What is wrong with a place is told by whoever connects.
+        url.keys = tuning.authentication.place_of_keys(&url).ok().flatten();
         tuning.tls.settle(&mut url);
         url
     }
@@ -332,7 +337,25 @@ mod tests {
             _ => "another".to_owned(),
         };
         let both = format!("dhchap_key={far}&dhchap_controller_key={far}");
+        let all = format!("host = \"{NAME}:me\"\ndhchap_key = \"{DHCHAP}\"\ntls_key = \"{TLS}\"\n");
+        let [all, far_all] = ["all", "far-all"].map(|name| file(name, &all));
+        let of_all: fn(&ConnectOptions) -> String = |options| {
+            assert_eq!(options.host.nqn, format!("{NAME}:me"));
+            let key = place(options.authentication.as_ref().map(|it| &it.keys.host));
+            assert_eq!(
+                options.tls.as_ref().map(|tls| &tls.key),
+                options.url.keys.clone().map(TlsKey::At).as_ref()
+            );
+            key
+        };
         vec![
+            row(
+                "keys",
+                "tcp",
+                (&format!("keys={far_all}"), &format!("--keys={all}")),
+                of_all,
+                (&all, &far_all),
+            ),
             row(
                 "dhchap_key",
                 "tcp",
