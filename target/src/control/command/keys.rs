@@ -88,6 +88,8 @@ struct Running<'a> {
 
 /// A file with keys that was made. It goes again unless the target takes it.
 struct KeysFile {
+    /// NQN of the host.
+    host: String,
     path: String,
     name: String,
     made: MadeFile,
@@ -122,7 +124,11 @@ pub(super) fn add(place: &Place, arguments: &AddArguments, output: &mut impl Wri
     }
     let answer = file.unless_refused(ask(&place.socket, &request(table)))?;
     let at = running.listener(tls);
-    let steps = at.steps([host, &subsystem], &file, [true, tls]).text();
+    let mut steps = at.steps([host, &subsystem], &file, [true, tls]).text();
+    if tls && !arguments.tls_required && !running.subsystem(Some(&subsystem))?.demands.tls {
+        steps +=
+            &format!("\n{} takes hosts in clear text, too: --tls-required ends that.\n", visible(&subsystem));
+    }
     running.tell(&answer, Some((&file, steps)), output)
 }
 
@@ -298,7 +304,12 @@ impl<'a> Running<'a> {
         });
         let (path, made) =
             made.map_err(|error| refused(format!("cannot make the keys in {}: {error}", shown())))?;
-        Ok(KeysFile { path: absolute(&path).map_err(refused)?, name: stem + ENDING, made })
+        Ok(KeysFile {
+            host: keys.host().to_owned(),
+            path: absolute(&path).map_err(refused)?,
+            name: stem + ENDING,
+            made,
+        })
     }
 
     /// Where the host connects.
@@ -341,7 +352,8 @@ impl<'a> Running<'a> {
                 None => change_lines(answer),
             };
             if let Some((file, steps)) = keys {
-                text += &format!("{} has the keys\n\n{steps}", Path::new(&file.path).visible());
+                let file_name = Path::new(&file.path).visible();
+                text = file.shortened(&text) + &format!("{file_name} has the keys\n\n{steps}");
             }
             terminal::visible_text(Stream::Out, &text)
         };
@@ -393,6 +405,16 @@ fn not_saved(error: AskError) -> AskError {
 }
 
 impl KeysFile {
+    /// Changes without the places of all keys of this host, which are told apart.
+    fn shortened(&self, changes: &str) -> String {
+        let begins = format!("~ host {}: ", visible(&self.host));
+        let short = |line: &str| match line.starts_with(&begins) {
+            true => format!("{begins}new keys\n"),
+            false => format!("{line}\n"),
+        };
+        changes.lines().map(short).collect()
+    }
+
     /// The target's answer. Where it refuses, the file goes.
     fn unless_refused(&self, answer: Result<Value, AskError>) -> Result<Value, AskError> {
         answer.map_err(|error| match (&error, self.made.remove()) {
