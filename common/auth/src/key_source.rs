@@ -167,6 +167,7 @@ fn open_to_others(path: &Path, (owner, mode): (u32, u32), user: u32) -> Option<S
     if ![0, user].contains(&owner) {
         return Some(format!(
             "it has keys of a host and is of user {owner}, who may change them, and this runs as user {user}: \
+             use a copy of its own (install -m 600), or \
              chown {user} {shown}"
         ));
     }
@@ -347,7 +348,7 @@ mod tests {
         let said = |owner, mode, user| open_to_others(Path::new("/a b"), (owner, mode), user);
         assert_eq!(said(0, 0o600, 990), None);
         assert_eq!(said(990, 0o600, 990), None);
-        assert!(said(1000, 0o600, 0).unwrap().ends_with("this runs as user 0: chown 0 '/a b'"));
+        assert!(said(1000, 0o600, 0).unwrap().ends_with("or chown 0 '/a b'"));
         assert!(said(0, 0o640, 0).unwrap().ends_with("(mode 0640): chmod 600 '/a b'"));
     }
 

@@ -47,7 +47,8 @@ ringfab keys pair --directory /keys --host $host --subsystem "${url##*/}"
 install -m 0600 /keys/$host.keys /etc/ringfab/keys/host-1
 is owner "$(stat -c '%U %a' /etc/ringfab/keys/host-1)" "root 600"
 sed -i "s/^allow_any_host = true/allowed_hosts = [\"$host\"]/" $config
-printf '[[host]]\nnqn = "%s"\ndhchap_key = "credential:host-1"\n' $host >>$config
+printf '[[host]]\nnqn = "%s"\n%s = "credential:host-1"\n%s = "credential:host-1"\n' $host dhchap_key \
+    dhchap_controller_key >>$config
 not systemctl restart $unit
 is status "$(state ExecMainStatus)" 2
 apply credentials.conf
