@@ -184,7 +184,7 @@ mod tests {
         let text = steps.text();
         for part in [
             "ssh root@HOST install -D -m 600 /dev/stdin /etc/ringfab/h.keys <'/srv/a b/h.keys'",
-            "ringfab list 'nvme+tcp://[fe80::1%25eth0]:4421/nqn.2026-11.org.example:%24%28x%29' --keys /etc/ringfab/h.keys",
+            "ringfab list 'nvme+tcp://[fe80::1%25eth0]:4421/nqn.2026-11.org.example:%24%28x%29' --keys ",
             "--hostnqn='nqn.2026-11.org.example:a b' --nqn='nqn.2026-11.org.example:$(x)'",
             "--traddr=fe80::1%eth0 --trsvcid=4421",
             "--identity=1 --insert",
