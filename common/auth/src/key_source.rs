@@ -86,8 +86,8 @@ impl KeySource {
         }
     }
 
-    /// Where a text says that a file with all keys of a host is: as [`KeySource::parse`] has it, or the path alone, which
-    /// may be relative.
+    /// Where a text says that a file with all keys of a host is: as [`KeySource::parse`] has it, or the path alone,
+    /// which may be relative.
     ///
     /// # Errors
     /// What it has to be, instead.

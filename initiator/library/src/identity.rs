@@ -64,8 +64,8 @@ pub enum IdentityError {
 }
 
 impl HostIdentity {
-    /// The identity for an address: its own options, else what the file with its keys says, else this machine's, from `/etc/nvme` and `/etc/machine-id`. It
-    /// blocks as long as reading those files does.
+    /// The identity for an address: its own options, else what the file with its keys says, else this machine's, from
+    /// `/etc/nvme` and `/etc/machine-id`. It blocks as long as reading those files does.
     ///
     /// # Errors
     /// [`IdentityError`] when a file is there but of no use. A file that is not there is no error.
