@@ -316,18 +316,36 @@ mod tests {
         }
     }
 
-    fn keys(folder: &std::path::Path) -> Vec<Row> {
-        let file = |name: &str, text: &str| {
-            let path = folder.join(name);
-            std::fs::write(&path, text).expect("a key");
-            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
-                .expect("for few eyes");
-            format!("file:{}", path.display())
+    const DHCHAP: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";
+    const TLS: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+
+    fn file(folder: &std::path::Path, name: &str, text: &str) -> String {
+        let path = folder.join(name);
+        std::fs::write(&path, text).expect("a key");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .expect("for few eyes");
+        format!("file:{}", path.display())
+    }
+
+    /// The file that has the name of the host, its key for authentication and its key for TLS.
+    fn all_keys(folder: &std::path::Path) -> Row {
+        let all = format!("host = \"{NAME}:me\"\ndhchap_key = \"{DHCHAP}\"\ntls_key = \"{TLS}\"\n");
+        let [near, far] = ["all", "far-all"].map(|name| file(folder, name, &all));
+        let held: fn(&ConnectOptions) -> String = |options| {
+            assert_eq!(options.host.nqn, format!("{NAME}:me"));
+            let key = place(options.authentication.as_ref().map(|it| &it.keys.host));
+            assert_eq!(
+                options.tls.as_ref().map(|tls| &tls.key),
+                options.url.keys.clone().map(TlsKey::At).as_ref()
+            );
+            key
         };
-        const DHCHAP: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";
-        const TLS: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+        row("keys", "tcp", (&format!("keys={far}"), &format!("--keys={near}")), held, (&near, &far))
+    }
+
+    fn keys(folder: &std::path::Path) -> Vec<Row> {
         let [near, far, tls, far_tls] = [("near", DHCHAP), ("far", DHCHAP), ("tls", TLS), ("far-tls", TLS)]
-            .map(|(name, text)| file(name, text));
+            .map(|(name, text)| file(folder, name, text));
         let host: fn(&ConnectOptions) -> String =
             |options| place(options.authentication.as_ref().map(|it| &it.keys.host));
         let controller: fn(&ConnectOptions) -> String =
@@ -337,25 +355,8 @@ mod tests {
             _ => "another".to_owned(),
         };
         let both = format!("dhchap_key={far}&dhchap_controller_key={far}");
-        let all = format!("host = \"{NAME}:me\"\ndhchap_key = \"{DHCHAP}\"\ntls_key = \"{TLS}\"\n");
-        let [all, far_all] = ["all", "far-all"].map(|name| file(name, &all));
-        let of_all: fn(&ConnectOptions) -> String = |options| {
-            assert_eq!(options.host.nqn, format!("{NAME}:me"));
-            let key = place(options.authentication.as_ref().map(|it| &it.keys.host));
-            assert_eq!(
-                options.tls.as_ref().map(|tls| &tls.key),
-                options.url.keys.clone().map(TlsKey::At).as_ref()
-            );
-            key
-        };
         vec![
-            row(
-                "keys",
-                "tcp",
-                (&format!("keys={far_all}"), &format!("--keys={all}")),
-                of_all,
-                (&all, &far_all),
-            ),
+            all_keys(folder),
             row(
                 "dhchap_key",
                 "tcp",

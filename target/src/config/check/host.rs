@@ -74,7 +74,7 @@ pub(in crate::config) const DERIVATIONS: [(&str, Derivation); 2] =
 
 fn tls(reader: &Reader<'_>, host: &str, errors: &mut Errors<'_>) -> Option<HostTls> {
     let psk = Wanted { role: KeyRole::Tls, host, parse: ConfiguredPsk::parse, other: other_psk };
-    let (key, old) = keys(reader, ["tls_key", "tls_keys"], psk, errors);
+    let (key, old) = keys(reader, ["tls_key", "tls_keys"], &psk, errors);
     let derivation = word(reader, "tls_derivation", &DERIVATIONS, errors);
     let has_key = reader.any("tls_key").or(reader.any("tls_keys")).is_some();
     if let Some(value) = reader.any("tls_derivation").filter(|_| !has_key) {
@@ -86,8 +86,9 @@ fn tls(reader: &Reader<'_>, host: &str, errors: &mut Errors<'_>) -> Option<HostT
 fn authentication(reader: &Reader<'_>, host: &str, errors: &mut Errors<'_>) -> Option<HostAuthentication> {
     const CONTROLLER_KEYS: [&str; 2] = ["dhchap_controller_key", "dhchap_controller_keys"];
     let of = |role| Wanted { role, host, parse: DhchapKey::parse, other: other_dhchap_key };
-    let (key, old) = keys(reader, ["dhchap_key", "dhchap_keys"], of(KeyRole::Host), errors);
-    let (controller_key, old_controller_key) = keys(reader, CONTROLLER_KEYS, of(KeyRole::Controller), errors);
+    let (key, old) = keys(reader, ["dhchap_key", "dhchap_keys"], &of(KeyRole::Host), errors);
+    let (controller_key, old_controller_key) =
+        keys(reader, CONTROLLER_KEYS, &of(KeyRole::Controller), errors);
     if let Some(value) =
         reader.any(CONTROLLER_KEYS[1]).filter(|_| old_controller_key.is_some() && old.is_none())
     {
@@ -142,11 +143,10 @@ struct Wanted<'a, K> {
 fn keys<K: PartialEq>(
     reader: &Reader<'_>,
     [single, list]: [&'static str; 2],
-    wanted: Wanted<'_, K>,
+    wanted: &Wanted<'_, K>,
     errors: &mut Errors<'_>,
 ) -> (Option<ConfiguredKey<K>>, Option<ConfiguredKey<K>>) {
-    let one =
-        reader.string(single, errors).and_then(|place| key(&place, reader.key(single), &wanted, errors));
+    let one = reader.string(single, errors).and_then(|place| key(&place, reader.key(single), wanted, errors));
     let Some(At { value: places, span }) = reader.strings(list, errors) else { return (one, None) };
     if reader.any(single).is_some() {
         errors.add(&span, reader.key(list), format!("stands beside {single}: write one of the two"));
@@ -156,7 +156,7 @@ fn keys<K: PartialEq>(
         return (one, None);
     }
     let name = |index: usize| format!("{}[{index}]", reader.key(list));
-    let mut found = (0..).zip(&places).map(|(index, place)| key(place, name(index), &wanted, errors));
+    let mut found = (0..).zip(&places).map(|(index, place)| key(place, name(index), wanted, errors));
     let (new, old) = (found.next().flatten(), found.next().flatten());
     drop(found);
     if let (Some(new), Some(old)) = (&new, &old)

@@ -339,7 +339,11 @@ impl<'a> Running<'a> {
         keys: Option<(&KeysFile, String)>,
         output: &mut impl Write,
     ) -> Result<(), AskError> {
-        let saved = if self.keeping.no_save { None } else { Some(save(self.place).map_err(not_saved)?) };
+        let saved = if self.keeping.no_save {
+            None
+        } else {
+            Some(save(self.place).map_err(|error| not_saved(&error))?)
+        };
         let text = if self.place.json {
             let mut value = answer.clone();
             value["keys"] = keys.as_ref().map_or(Value::Null, |(file, _)| Value::from(file.path.as_str()));
@@ -397,7 +401,7 @@ fn allows(subsystem: &SubsystemConfig, host: &str) -> bool {
 const ENDING: &str = ".keys";
 
 /// The change holds, and the file does not have it.
-fn not_saved(error: AskError) -> AskError {
+fn not_saved(error: &AskError) -> AskError {
     refused(format!(
         "the target has the change, but its configuration file lacks it: correct this, and give `ringfab-target config \
          --save`: {error}"
