@@ -169,6 +169,22 @@ fn a_key_that_neither_end_takes_from_its_file_is_said_to_be_readable_for_everybo
     }
 }
 
+/// The target takes the lines for its configuration.
+fn check_configuration(folder: &Path, lines: &str) {
+    let table =
+        lines.split_once("[[host]]").expect("a configuration").1.split_once("\n\n").expect("it ends").0;
+    let file = folder.join("target.toml");
+    let text = format!(
+        "[target]\nstate_dir = {:?}\n[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\n\
+         nqn = {NQN:?}\nallow_any_host = true\n[[subsystem.namespace]]\nmemory = \"1MiB\"\n[[host]]{table}\n",
+        folder
+    );
+    std::fs::write(&file, text).expect("written");
+    let checked = Command::new(program("ringfab-target")).arg("check").arg(&file).output();
+    let checked = checked.expect("it runs");
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
 /// Hosts choose their names, and a folder may have any. A shell takes each as one word.
 #[test]
 fn a_name_is_one_word_in_every_line_of_a_pair() {
@@ -180,19 +196,7 @@ fn a_name_is_one_word_in_every_line_of_a_pair() {
     let made: Vec<_> = std::fs::read_dir(&place).expect("a folder").flatten().collect();
     let [made] = made.as_slice() else { panic!("{made:?}") };
     let name = made.file_name().into_string().expect("text");
-    // The configuration.
-    let table =
-        lines.split_once("[[host]]").expect("a configuration").1.split_once("\n\n").expect("it ends").0;
-    let file = folder.path().join("target.toml");
-    let text = format!(
-        "[target]\nstate_dir = {:?}\n[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\n\
-         nqn = {NQN:?}\nallow_any_host = true\n[[subsystem.namespace]]\nmemory = \"1MiB\"\n[[host]]{table}\n",
-        folder.path()
-    );
-    std::fs::write(&file, text).expect("written");
-    let checked = Command::new(program("ringfab-target")).arg("check").arg(&file).output();
-    let checked = checked.expect("it runs");
-    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+    check_configuration(folder.path(), &lines);
     // The commands: each argument that has a name has all of it, and nothing else runs.
     let shell = |script: &str| {
         let done =

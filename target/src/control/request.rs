@@ -452,14 +452,7 @@ mod tests {
             (subsystem.clone(), ".{0,20}")
                 .prop_map(|(subsystem, host)| Request::HostKick { subsystem, host }),
             ".{0,20}".prop_map(|host| Request::HostRevoke { host }),
-            (subsystem.clone(), ".{0,20}", any::<bool>()).prop_map(|(subsystem, nqn, tls_required)| {
-                let host = Map::from_iter([("nqn".to_owned(), Value::from(nqn))]);
-                Request::HostAdd { subsystem, host, tls_required }
-            }),
-            (".{0,20}", proptest::option::of(".{0,20}")).prop_map(|(nqn, old_keys_until)| {
-                let host = Map::from_iter([("nqn".to_owned(), Value::from(nqn))]);
-                Request::HostRekey { host, old_keys_until }
-            }),
+            one_that_changes_keys(),
             any::<std::net::SocketAddrV6>()
                 .prop_map(|address| Request::ListenerRemove { address: without_scope(address).into() }),
             (subsystem.clone(), any::<u32>(), proptest::option::of(".{0,20}"), any::<u64>()).prop_map(
@@ -492,6 +485,20 @@ mod tests {
                 let namespace = Map::from_iter([(key, Value::from(value))]);
                 Request::NamespaceAdd { subsystem, namespace }
             }),
+        ]
+    }
+
+    fn one_that_changes_keys() -> impl Strategy<Value = Request> {
+        let subsystem = proptest::option::of(".{0,20}");
+        prop_oneof![
+            (subsystem, ".{0,20}", any::<bool>()).prop_map(|(subsystem, nqn, tls_required)| {
+                let host = Map::from_iter([("nqn".to_owned(), Value::from(nqn))]);
+                Request::HostAdd { subsystem, host, tls_required }
+            }),
+            (".{0,20}", proptest::option::of(".{0,20}")).prop_map(|(nqn, old_keys_until)| {
+                let host = Map::from_iter([("nqn".to_owned(), Value::from(nqn))]);
+                Request::HostRekey { host, old_keys_until }
+            })
         ]
     }
 

@@ -25,6 +25,10 @@ use crate::config::{Access, Config, HostConfig, ListenerConfig, ListenerTls, Sub
 use crate::control::client::{AskError, ask, user_of};
 use crate::control::request::Request;
 
+/// Whether the hosts of a subsystem have to come over TLS.
+const ALLOWED: &str = "allowed";
+const REQUIRED: &str = "required";
+
 /// Which host comes, and with what.
 #[derive(Debug, Args)]
 pub struct AddArguments {
@@ -36,12 +40,11 @@ pub struct AddArguments {
     /// Make keys with which the host and the target prove who they are, in one file, and print what to do with it.
     #[arg(long)]
     with_keys: bool,
-    /// Make a key for TLS, too. Where no listener has TLS, those of NVMe/TCP allow it from now on.
-    #[arg(long, requires = "with_keys")]
-    tls: bool,
-    /// The same, and all hosts of the subsystem have to come over TLS: others are disconnected.
-    #[arg(long, requires = "with_keys")]
-    tls_required: bool,
+    /// Make a key for TLS, too. Where no listener has TLS, those of NVMe/TCP allow it from now on. With --tls=required,
+    /// all hosts of the subsystem have to come over TLS, and others are disconnected.
+    #[arg(long, value_name = "WHETHER", value_parser = [ALLOWED, REQUIRED], requires = "with_keys")]
+    #[arg(num_args = 0..=1, require_equals = true, default_missing_value = ALLOWED)]
+    tls: Option<String>,
     /// Where and whether something is kept.
     #[command(flatten)]
     keeping: KeepingArguments,
@@ -102,15 +105,11 @@ struct KeysFile {
 /// written, the host is let in all the same.
 pub(super) fn add(place: &Place, arguments: &AddArguments, output: &mut impl Write) -> Result<(), AskError> {
     let AddArguments { host, with_keys, .. } = arguments;
-    let tls = arguments.tls || arguments.tls_required;
+    let (tls, tls_required) = (arguments.tls.is_some(), arguments.tls.as_deref() == Some(REQUIRED));
     let running = Running::look(place, &arguments.keeping)?;
     let subsystem = running.subsystem(arguments.subsystem.as_deref())?.nqn.clone();
     let mut table = Map::from_iter([("nqn".to_owned(), Value::from(host.as_str()))]);
-    let request = |table| Request::HostAdd {
-        subsystem: Some(subsystem.clone()),
-        host: table,
-        tls_required: arguments.tls_required,
-    };
+    let request = |table| Request::HostAdd { subsystem: Some(subsystem.clone()), host: table, tls_required };
     if !*with_keys {
         let answer = ask(&place.socket, &request(table))?;
         return running.tell(&answer, None, output);
@@ -125,9 +124,9 @@ pub(super) fn add(place: &Place, arguments: &AddArguments, output: &mut impl Wri
     let answer = file.unless_refused(ask(&place.socket, &request(table)))?;
     let at = running.listener(tls);
     let mut steps = at.steps([host, &subsystem], &file, [true, tls]).text();
-    if tls && !arguments.tls_required && !running.subsystem(Some(&subsystem))?.demands.tls {
+    if tls && !tls_required && !running.subsystem(Some(&subsystem))?.demands.tls {
         steps +=
-            &format!("\n{} takes hosts in clear text, too: --tls-required ends that.\n", visible(&subsystem));
+            &format!("\n{} takes hosts in clear text, too: --tls=required ends that.\n", visible(&subsystem));
     }
     running.tell(&answer, Some((&file, steps)), output)
 }
