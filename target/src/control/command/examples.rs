@@ -96,7 +96,8 @@ pub(super) const HOST_ADD: &str = examples!(
 );
 pub(super) const HOST_REKEY: &str = examples!(
     "ringfab-target host rekey nqn.2026-11.com.example:host-1",
-    "ringfab-target host rekey nqn.2026-11.com.example:host-1 --until 2026-12-31T00:00:00Z"
+    "ringfab-target host rekey nqn.2026-11.com.example:host-1 \\\n      \
+     --until 2026-12-31T00:00:00Z"
 );
 pub(super) const HOST_ALLOW: &str = examples!(
     "ringfab-target host allow nqn.2026-11.com.example:host-1",
