@@ -233,9 +233,9 @@ tls = "required"
 
 [[host]]
 nqn = "$TLS_HOST"
-tls_key = "file:$TMP/keys/tls"
-dhchap_key = "file:$TMP/keys/host"
-dhchap_controller_key = "file:$TMP/keys/controller"
+tls_key = "file:$TMP/keys/$TLS_HOST.keys"
+dhchap_key = "file:$TMP/keys/$TLS_HOST.keys"
+dhchap_controller_key = "file:$TMP/keys/$TLS_HOST.keys"
 CONFIG
     cat <<CONFIG
 
@@ -263,8 +263,7 @@ start_nbd() {
     local socket="$TMP/nbd$1.sock" keys=()
     rm -f "$socket"
     if [ "$TRANSPORT" = tls ]; then
-        keys=(--hostnqn "$TLS_HOST" --tls-key "file:$TMP/keys/tls" --dhchap-key "file:$TMP/keys/host"
-            --dhchap-controller-key "file:$TMP/keys/controller")
+        keys=(--keys "$TMP/keys/$TLS_HOST.keys")
     fi
     start "nbd$1" ringfab nbd "$(namespace_url "$1")" --socket "$socket" "${keys[@]}"
     NBD=$STARTED

@@ -8,6 +8,8 @@ use std::process::{Command, Output, Stdio};
 use ringfab_tests::{NQN, not_run, program};
 
 const HOST: &str = "nqn.psk-test-host";
+/// A host whose keys are in a file.
+const PAIR: &str = "nqn.2026-11.org.ringfab:pair";
 const SUBSYSTEM: &str = "nqn.psk-test-subsys";
 
 /// A key of libnvme's own tests.
@@ -106,7 +108,7 @@ fn an_identity_is_that_of_libnvme() {
 
 #[test]
 fn a_pair_has_keys_for_both_ends_that_are_valid_and_differ() {
-    let text = said(&["pair", "--host", HOST, "--subsystem", SUBSYSTEM, "--json"], "");
+    let text = said(&["pair", "--host", PAIR, "--subsystem", SUBSYSTEM, "--tls", "--json"], "");
     let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let key = |name: &str| value[name].as_str().expect("a text").to_owned();
     assert_ne!(key("host_key"), key("controller_key"));
@@ -118,11 +120,14 @@ fn a_pair_has_keys_for_both_ends_that_are_valid_and_differ() {
             Some(&*format!("a valid key for {purpose}"))
         );
     }
-    let identity = said(&["identity", "--host", HOST, "--subsystem", SUBSYSTEM], &key("tls_key"));
+    let identity = said(&["identity", "--host", PAIR, "--subsystem", SUBSYSTEM], &key("tls_key"));
     assert_eq!(identity.trim_end(), key("tls_identity"));
-    let lines = said(&["pair", "--host", HOST, "--subsystem", SUBSYSTEM], "");
-    assert!(lines.contains("nvme connect --hostnqn=nqn.psk-test-host --nqn=nqn.psk-test-subsys"), "{lines}");
-    assert!(lines.contains("> /sys/kernel/config/nvmet/hosts/nqn.psk-test-host/dhchap_ctrl_key"), "{lines}");
+    let lines = said(&["pair", "--host", PAIR, "--subsystem", SUBSYSTEM], "");
+    assert!(lines.contains("--hostnqn=nqn.2026-11.org.ringfab:pair --nqn=nqn.psk-test-subsys"), "{lines}");
+    assert!(
+        lines.contains("> /sys/kernel/config/nvmet/hosts/nqn.2026-11.org.ringfab:pair/dhchap_ctrl_key"),
+        "{lines}"
+    );
 }
 
 #[test]
@@ -137,6 +142,8 @@ fn what_is_wrong_is_said_without_the_key() {
     assert!(told.contains("no cipher suite of NVMe/TCP has SHA-512"), "{told}");
     let told = complaint(&["identity", "--host", "", "--subsystem", SUBSYSTEM], TLS_KEY, 2);
     assert!(told.contains("the host: the NQN is empty"), "{told}");
+    let told = complaint(&["pair", "--host", HOST, "--subsystem", SUBSYSTEM], "", 2);
+    assert!(told.contains("the host: ") && told.contains("nqn.yyyy-mm"), "{told}");
     let told = complaint(&["check", "/nonexistent"], "", 1);
     assert!(told.contains("read /nonexistent"), "{told}");
     // Somebody gives the key itself, and does not read it in what is kept of the standard error.
@@ -162,45 +169,59 @@ fn a_key_that_neither_end_takes_from_its_file_is_said_to_be_readable_for_everybo
     }
 }
 
-/// In a folder whose name a shell has to be given in quotes.
-/// Hosts choose their names.
-#[test]
-fn a_name_is_one_word_in_every_line_of_a_pair() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let host = "nqn.2026-11.org.example:a\"b'c $(touch pwned) d\\e";
-    let subsystem = "nqn.2026-11.org.example:`touch pwned`;touch pwned";
-    let place = folder.path().join("keys").display().to_string();
-    let lines = said(&["pair", "--host", host, "--subsystem", subsystem, "--tls", "--directory", &place], "");
-    // The configuration.
+/// The target takes the lines for its configuration.
+fn check_configuration(folder: &Path, lines: &str) {
     let table =
-        lines.split_once("[[host]]").expect("a configuration").1.split_once("\n#").expect("it ends").0;
-    let file = folder.path().join("target.toml");
+        lines.split_once("[[host]]").expect("a configuration").1.split_once("\n\n").expect("it ends").0;
+    let file = folder.join("target.toml");
     let text = format!(
         "[target]\nstate_dir = {:?}\n[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\n\
          nqn = {NQN:?}\nallow_any_host = true\n[[subsystem.namespace]]\nmemory = \"1MiB\"\n[[host]]{table}\n",
-        folder.path()
+        folder
     );
     std::fs::write(&file, text).expect("written");
     let checked = Command::new(program("ringfab-target")).arg("check").arg(&file).output();
     let checked = checked.expect("it runs");
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+/// Hosts choose their names, and a folder may have any. A shell takes each as one word.
+#[test]
+fn a_name_is_one_word_in_every_line_of_a_pair() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let host = "nqn.2026-11.org.example:a\"b'c $(touch pwned) d\\e";
+    let subsystem = "nqn.2026-11.org.example:`touch pwned`;touch pwned";
+    let place = folder.path().join("keys 1's").display().to_string();
+    let lines = said(&["pair", "--host", host, "--subsystem", subsystem, "--tls", "--directory", &place], "");
+    let made: Vec<_> = std::fs::read_dir(&place).expect("a folder").flatten().collect();
+    let [made] = made.as_slice() else { panic!("{made:?}") };
+    let name = made.file_name().into_string().expect("text");
+    check_configuration(folder.path(), &lines);
     // The commands: each argument that has a name has all of it, and nothing else runs.
+    let shell = |script: &str| {
+        let done =
+            Command::new("sh").args(["-c", script]).current_dir(folder.path()).output().expect("a shell");
+        assert!(done.status.success(), "{script}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8(done.stdout).expect("text")
+    };
     let arguments = |begin: &str| {
         let rest = lines.split_once(begin).expect("a command").1;
-        let command = rest.split_once("\n\n").map_or(rest, |(command, _)| command);
-        let command = command.split("\nOn a ").next().expect("a command").replace(" > ", " ");
-        let command = command.lines().map(|line| line.strip_prefix("nvme").unwrap_or(line));
-        let command = command.map(|line| line.strip_prefix("echo").unwrap_or(line)).collect::<Vec<_>>();
-        let script = format!("printf '%s\\n' {}", command.join("\n").replace("\\\n", " ").replace('\n', " "));
-        let done = Command::new("sh").args(["-c", &script]).current_dir(folder.path()).output();
-        String::from_utf8(done.expect("a shell").stdout).expect("text")
+        let mut command = String::new();
+        for line in rest.lines() {
+            command += line.trim_end_matches('\\');
+            if !line.ends_with('\\') {
+                break;
+            }
+        }
+        shell(&format!("key() {{ :; }}; printf '%s\\n' {command}"))
     };
     for (begin, word) in [
-        ("ringfab list", format!("--hostnqn={host}")),
         ("nvme connect", format!("--hostnqn={host}")),
         ("nvme connect", format!("--nqn={subsystem}")),
+        ("nvme check-tls-key", format!("--hostnqn={host}")),
         ("nvme check-tls-key", format!("--subsysnqn={subsystem}")),
-        ("echo ", format!("/sys/kernel/config/nvmet/hosts/{host}/dhchap_key")),
+        ("key dhchap_key >", format!("/sys/kernel/config/nvmet/hosts/{host}/dhchap_key")),
+        ("ringfab list", format!("/etc/ringfab/{name}")),
     ] {
         let said = arguments(begin);
         assert!(said.lines().any(|line| line == word), "{begin}: {word}: {said}");
@@ -208,29 +229,33 @@ fn a_name_is_one_word_in_every_line_of_a_pair() {
     let url = arguments("ringfab list").lines().next().expect("an address").to_owned();
     let url: ringfab_initiator::Url = url.parse().expect("valid");
     assert_eq!(url.subsystem_nqn(), subsystem);
+    // What reads a key, on the machine with the file.
+    let target = lines.split_once("On a Linux target:\n").expect("a target").1;
+    let key = shell(&format!("{}\nkey tls_key", target.lines().next().expect("what reads a key")));
+    assert!(said(&["check"], &key).starts_with("a valid key for TLS"));
+    let all = said(&["check", &made.path().display().to_string()], "");
+    assert_eq!(all, format!("valid keys of host {host}: dhchap_key, dhchap_controller_key, tls_key\n"));
     assert!(!folder.path().join("pwned").exists());
 }
 
 #[test]
-fn a_pair_is_written_whole_or_not_at_all_and_its_lines_can_be_used_as_they_are() {
+fn the_keys_of_several_hosts_are_in_one_folder() {
     let folder = tempfile::tempdir().expect("a folder");
-    let keys = folder.path().join("host 1's");
+    let keys = folder.path().join("keys");
     let place = keys.to_str().expect("a name");
-    let pair = ["pair", "--host", HOST, "--subsystem", SUBSYSTEM, "--tls", "--directory", place];
-    std::fs::create_dir(&keys).expect("a folder");
-    std::fs::write(keys.join("tls"), "there").expect("an older key");
-    let told = complaint(&pair, "", 1);
-    assert!(told.contains("/tls is there already") && told.contains("remove its old keys"), "{told}");
-    assert_eq!(std::fs::read_dir(&keys).expect("a folder").count(), 1, "nothing was written");
-    std::fs::remove_file(keys.join("tls")).expect("it was there");
-    let lines = said(&pair, "");
-    let command = lines.split_once("ringfab list").expect("a command for the host").1;
-    let command = command.split_once("\n\n").expect("it ends").0;
-    let said =
-        Command::new("sh").args(["-c", &format!("printf '%s\\n' {command}")]).output().expect("a shell");
-    let words = String::from_utf8(said.stdout).expect("text");
-    for name in ["dhchap-key=file:", "dhchap-controller-key=file:", "tls-key=file:"] {
-        let found = words.lines().find_map(|word| word.strip_prefix("--")?.strip_prefix(name));
-        assert!(Path::new(found.expect("an option")).is_file(), "{words}");
+    for (host, name) in [(PAIR, "pair.keys"), (NQN, "other.keys"), (PAIR, "pair.2.keys")] {
+        let name = name.replace("pair", PAIR).replace("other", NQN);
+        let text =
+            said(&["pair", "--host", host, "--subsystem", SUBSYSTEM, "--directory", place, "--json"], "");
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let path = keys.join(name);
+        assert_eq!(value["keys"], path.display().to_string());
+        assert_eq!(
+            (&value["host_key"], &value["tls_key"]),
+            (&format!("file:{}", path.display()).into(), &serde_json::Value::Null)
+        );
+        assert_eq!(std::fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
+        let all = said(&["check", &path.display().to_string()], "");
+        assert_eq!(all, format!("valid keys of host {host}: dhchap_key, dhchap_controller_key\n"));
     }
 }

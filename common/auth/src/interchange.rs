@@ -62,6 +62,36 @@ pub enum KeyError {
     /// The checksum is another one.
     #[error("the checksum of the key is wrong: a character was changed")]
     Checksum,
+    /// A line of a file with the keys of a host is none.
+    #[error("line {line}: it {why}")]
+    Line {
+        /// Which one.
+        line: usize,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A key in a file with the keys of a host is none.
+    #[error("line {line}: {error}")]
+    InLine {
+        /// In which line.
+        line: usize,
+        /// What is wrong with it.
+        error: Box<KeyError>,
+    },
+    /// A file with the keys of a host lacks something.
+    #[error("the file has no {name}")]
+    Missing {
+        /// What.
+        name: &'static str,
+    },
+    /// A file with the keys of a host is another one's.
+    #[error("the keys are those of host {found}, and not of {expected}")]
+    OtherHost {
+        /// Whose they are.
+        found: String,
+        /// Whose they should be.
+        expected: String,
+    },
 }
 
 /// A format of keys.

@@ -4,6 +4,8 @@
 //! | module | specification |
 //! | --- | --- |
 //! | `dhchap_key`, `interchange` | keys as text, `DHHC-1:` and `NVMeTLSkey-1:` (TCP Transport 1.1, section 3.6.1.5) |
+//! | `host_keys` | a file with all keys of a host; none of the specifications say |
+//! | `host_steps` | what a person types to use it |
 //! | `key_source` | where keys are; none of the specifications say |
 //! | `psk` | pre-shared keys for TLS and their identities (TCP Transport 1.1, section 3.6.1) |
 //! | `message`, `controller`, `host` | DH-HMAC-CHAP (Base 2.2, section 8.3.4) |
@@ -27,6 +29,8 @@ mod fingerprint;
 mod group;
 mod hash;
 mod host;
+mod host_keys;
+mod host_steps;
 mod interchange;
 mod key_source;
 mod keyring;
@@ -44,6 +48,8 @@ pub use fingerprint::KeyFingerprint;
 pub use group::{Group, UnknownGroup};
 pub use hash::{Hash, UnknownHash};
 pub use host::{HostState, HostStep, HostTransaction};
+pub use host_keys::{HostKeys, KeyRole};
+pub use host_steps::HostSteps;
 pub use interchange::KeyError;
 pub use key_source::KeySource;
 pub use message::{

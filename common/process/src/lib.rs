@@ -1,6 +1,6 @@
 //! What a program needs of its system: the terminal, the log, signals, resource limits, the stack, and no more than
 //! that (`confine`). And what its system has of it: man pages and completions (`manual`, `format`), and files for
-//! programs that read them (`made_file`).
+//! programs that read them (`made_file`), or for one user alone (`secret_file`).
 //!
 //! Nothing here may end a program or make it wait. A log line that cannot be written is dropped and counted, and a
 //! signal without a meaning for the program is ignored.
@@ -14,6 +14,7 @@ pub mod log;
 pub mod made_file;
 pub mod manual;
 pub mod options;
+pub mod secret_file;
 pub mod signals;
 pub mod stack;
 pub mod terminal;

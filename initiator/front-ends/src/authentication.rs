@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 use clap::Args;
-use ringfab_initiator::auth::{Group, Hash, Policy};
+use ringfab_initiator::auth::{Group, Hash, KeyRole, KeySource, Policy};
 use ringfab_initiator::{Authentication, Key, Keys, Url};
 
 use crate::context::Usage;
-use crate::keys::{KeyText, Places};
+use crate::keys::{KeyText, KeysOfHost, KeysText, Places, place_of_keys};
 use crate::quantity::Span;
 
 /// In the environment: what the option for the key of this host says.
@@ -18,6 +18,12 @@ pub(crate) const CONTROLLER_KEY_VARIABLE: &str = "RINGFAB_DHCHAP_CONTROLLER_KEY"
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Authentication")]
 pub struct AuthenticationArgs {
+    /// The file with the name and all keys of this host, for authentication and for TLS, as `ringfab-target host add`
+    /// and `ringfab keys pair` make it: a path, credential:NAME of the service, or keyring:DESCRIPTION of the kernel. A
+    /// file must be this user's own, with mode 0600. An option for one of the keys goes before it. Without it,
+    /// $RINGFAB_KEYS
+    #[arg(long, value_name = "FILE")]
+    keys: Option<KeysText>,
     /// The key of this host, for targets that ask for it (DH-HMAC-CHAP): file:/path, credential:NAME of the service, or
     /// keyring:DESCRIPTION of the kernel.
     /// The key itself, DHHC-1:..., is taken, too, but others see command lines. Without it,
@@ -45,18 +51,35 @@ pub struct AuthenticationArgs {
 }
 
 impl AuthenticationArgs {
-    /// What the library needs; none without a key. What the options say of keys wins.
+    /// Where the file with all keys of this host is.
+    ///
+    /// # Errors
+    /// What is wrong with the place.
+    pub(crate) fn place_of_keys(&self, url: &Url) -> Result<Option<KeySource>> {
+        place_of_keys(self.keys.as_ref(), url)
+    }
+
+    /// What the library needs; none without a key. What the options say of keys wins, and `file` has what they do not
+    /// say.
     ///
     /// # Errors
     /// What is wrong with an option, or a key that cannot be read.
-    pub(crate) fn authentication(&self, url: &Url) -> Result<Option<Authentication>> {
+    pub(crate) fn authentication(
+        &self,
+        url: &Url,
+        file: Option<&KeysOfHost>,
+    ) -> Result<Option<Authentication>> {
         let controller = Places {
+            file,
+            role: KeyRole::Controller,
             address: url.dhchap_controller_key.as_ref(),
             option: self.dhchap_controller_key.as_ref(),
             name: "dhchap-controller-key",
             variable: CONTROLLER_KEY_VARIABLE,
         };
         let host = Places {
+            file,
+            role: KeyRole::Host,
             address: url.dhchap_key.as_ref(),
             option: self.dhchap_key.as_ref(),
             name: "dhchap-key",
@@ -100,7 +123,7 @@ mod tests {
     fn parsed(arguments: &[&str]) -> Result<Option<Authentication>> {
         let cli = Cli::try_parse_from([&["test"], arguments].concat()).expect("valid options");
         assert!(!format!("{cli:?}").contains("ycnJ"));
-        cli.authentication.authentication(&"nvme+tcp://192.0.2.1/a".parse().expect("an address"))
+        cli.authentication.authentication(&"nvme+tcp://192.0.2.1/a".parse().expect("an address"), None)
     }
 
     #[test]

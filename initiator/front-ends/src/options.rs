@@ -11,6 +11,7 @@ use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, ReconnectPolicy,
 use uuid::Uuid;
 
 use crate::authentication::AuthenticationArgs;
+use crate::keys::KeysOfHost;
 use crate::precedence::{Given, Twin};
 use crate::quantity::{Limit, Span};
 use crate::tls::TlsArgs;
@@ -22,7 +23,7 @@ pub struct ConnectArgs {
     /// nvme+tcp://HOST[:PORT]/[NQN][?OPTIONS&hdgst=on|off&ddgst=on|off&tls=on|off&tls_key=file:PATH
     /// &concat=on|off], where OPTIONS are
     /// ns=N&queues=N&depth=N&hostnqn=NQN&hostid=UUID&keepalive=S&congestion=NAME&dscp=N&usertimeout=S&tcpkeepalive=S&
-    /// dhchap_key=file:PATH&dhchap_controller_key=file:PATH
+    /// keys=PATH&dhchap_key=file:PATH&dhchap_controller_key=file:PATH
     pub url: Url,
     /// The namespace to use, instead of all; ?ns=N in the address says the same
     #[arg(long, alias = "namespace-id", value_name = "NSID", value_parser = clap::value_parser!(u32).range(1..))]
@@ -151,11 +152,13 @@ impl ConnectArgs {
                 "{option} is for NVMe/TCP (nvme+tcp://); NVMe/RDMA has no TLS"
             );
         }
+        tuning.authentication.place_of_keys(&self.url)?;
         let url = self.address();
+        let file = KeysOfHost::read(&url)?;
         let host = HostIdentity::for_url(&url).context("who this host is")?;
         let mut options = ConnectOptions::new(url, host);
-        options.authentication = tuning.authentication.authentication(&options.url)?;
-        tuning.tls.apply(&mut options)?;
+        options.authentication = tuning.authentication.authentication(&options.url, file.as_ref())?;
+        tuning.tls.apply(&mut options, file.as_ref())?;
         options.queues = tuning.queues;
         options.depth = tuning.depth;
         options.keep_alive = tuning.keep_alive.0;
@@ -202,6 +205,8 @@ impl ConnectArgs {
             url.provider = provider.unwrap_or(url.provider);
             url.crc = Some(self.crc());
         }
+        // What is wrong with a place is told by whoever connects.
+        url.keys = tuning.authentication.place_of_keys(&url).ok().flatten();
         tuning.tls.settle(&mut url);
         url
     }
@@ -311,18 +316,36 @@ mod tests {
         }
     }
 
-    fn keys(folder: &std::path::Path) -> Vec<Row> {
-        let file = |name: &str, text: &str| {
-            let path = folder.join(name);
-            std::fs::write(&path, text).expect("a key");
-            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
-                .expect("for few eyes");
-            format!("file:{}", path.display())
+    const DHCHAP: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";
+    const TLS: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+
+    fn file(folder: &std::path::Path, name: &str, text: &str) -> String {
+        let path = folder.join(name);
+        std::fs::write(&path, text).expect("a key");
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .expect("for few eyes");
+        format!("file:{}", path.display())
+    }
+
+    /// The file that has the name of the host, its key for authentication and its key for TLS.
+    fn all_keys(folder: &std::path::Path) -> Row {
+        let all = format!("host = \"{NAME}:me\"\ndhchap_key = \"{DHCHAP}\"\ntls_key = \"{TLS}\"\n");
+        let [near, far] = ["all", "far-all"].map(|name| file(folder, name, &all));
+        let held: fn(&ConnectOptions) -> String = |options| {
+            assert_eq!(options.host.nqn, format!("{NAME}:me"));
+            let key = place(options.authentication.as_ref().map(|it| &it.keys.host));
+            assert_eq!(
+                options.tls.as_ref().map(|tls| &tls.key),
+                options.url.keys.clone().map(TlsKey::At).as_ref()
+            );
+            key
         };
-        const DHCHAP: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";
-        const TLS: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+        row("keys", "tcp", (&format!("keys={far}"), &format!("--keys={near}")), held, (&near, &far))
+    }
+
+    fn keys(folder: &std::path::Path) -> Vec<Row> {
         let [near, far, tls, far_tls] = [("near", DHCHAP), ("far", DHCHAP), ("tls", TLS), ("far-tls", TLS)]
-            .map(|(name, text)| file(name, text));
+            .map(|(name, text)| file(folder, name, text));
         let host: fn(&ConnectOptions) -> String =
             |options| place(options.authentication.as_ref().map(|it| &it.keys.host));
         let controller: fn(&ConnectOptions) -> String =
@@ -333,6 +356,7 @@ mod tests {
         };
         let both = format!("dhchap_key={far}&dhchap_controller_key={far}");
         vec![
+            all_keys(folder),
             row(
                 "dhchap_key",
                 "tcp",

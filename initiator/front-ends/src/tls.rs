@@ -2,11 +2,11 @@
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use ringfab_initiator::auth::{CipherSuite, Derivation, Group};
+use ringfab_initiator::auth::{CipherSuite, Derivation, Group, KeyRole};
 use ringfab_initiator::{ConnectOptions, Tls, Transport, Url};
 
 use crate::context::Usage;
-use crate::keys::{KeyText, Places};
+use crate::keys::{KeyText, KeysOfHost, Places};
 use crate::precedence::{self, Twin};
 
 /// In the environment: what the option for the key says.
@@ -68,16 +68,16 @@ impl TlsArgs {
         if self.concat { Some("--concat") } else { self.tls.then_some("--tls") }
     }
 
-    /// Sets what these options, the address and the environment say of TLS.
+    /// Sets what these options, the address, the file with all keys and the environment say of TLS.
     ///
     /// # Errors
     /// What is wrong with an option, or a key that cannot be read.
-    pub(crate) fn apply(&self, options: &mut ConnectOptions) -> Result<()> {
+    pub(crate) fn apply(&self, options: &mut ConnectOptions, file: Option<&KeysOfHost>) -> Result<()> {
         options.concatenation = self.concat || options.concatenation;
         if options.concatenates() {
             return Ok(check_concatenation(options)?);
         }
-        options.tls = self.tls(&options.url)?;
+        options.tls = self.tls(&options.url, file)?;
         if options.tls.is_some() && options.url.transport != Transport::Tcp {
             let url = &options.url;
             tracing::warn!(
@@ -91,8 +91,10 @@ impl TlsArgs {
     ///
     /// # Errors
     /// What is wrong with an option, or a key that cannot be read.
-    fn tls(&self, url: &Url) -> Result<Option<Tls>> {
+    fn tls(&self, url: &Url, file: Option<&KeysOfHost>) -> Result<Option<Tls>> {
         let places = Places {
+            file,
+            role: KeyRole::Tls,
             address: url.tls_key.as_ref(),
             option: self.tls_key.as_ref(),
             name: "tls-key",
@@ -111,7 +113,7 @@ impl TlsArgs {
 fn check_concatenation(options: &ConnectOptions) -> Result<(), Usage> {
     let wrong = |why: &str| Err(Usage(format!("secure channel concatenation (--concat) {why}")));
     let Some(authentication) = &options.authentication else {
-        return wrong("makes the key for TLS of a key for authentication: give --dhchap-key");
+        return wrong("makes the key for TLS of a key for authentication: give --keys, or --dhchap-key");
     };
     if authentication.policy.accepted_hashes().iter().all(|hash| CipherSuite::of_hash(*hash).is_none()) {
         return wrong("cannot make a key with sha512: add sha256 or sha384 to --dhchap-hashes");
@@ -141,7 +143,7 @@ mod tests {
     fn parsed(arguments: &[&str], parameters: &str) -> Result<Option<Tls>> {
         let cli = Cli::try_parse_from([&["test"], arguments].concat()).expect("valid options");
         assert!(!format!("{cli:?}").contains("VRL"));
-        cli.tls.tls(&format!("nvme+tcp://192.0.2.1/a{parameters}").parse().expect("an address"))
+        cli.tls.tls(&format!("nvme+tcp://192.0.2.1/a{parameters}").parse().expect("an address"), None)
     }
 
     #[test]
@@ -175,7 +177,7 @@ mod tests {
             let key = Key::Known(ringfab_initiator::auth::DhchapKey::parse(DHCHAP).expect("a key"));
             options.authentication = Some(Authentication::new(Keys { host: key, controller: None }));
             prepare(&mut options);
-            cli.tls.apply(&mut options).map(|()| (options.concatenates(), options.uses_tls()))
+            cli.tls.apply(&mut options, None).map(|()| (options.concatenates(), options.uses_tls()))
         };
         let with =
             |arguments: &[&str], parameters: &str| applied(arguments, parameters, |_| {}).expect("valid");
@@ -190,7 +192,7 @@ mod tests {
         assert_eq!(with(&[], "?concat=on"), (true, true));
         assert!(Cli::try_parse_from(["test", "--concat", "--tls-key", KEY]).is_err());
         let rows: [(Prepare, &str); 3] = [
-            (|options| options.authentication = None, "give --dhchap-key"),
+            (|options| options.authentication = None, "give --keys, or --dhchap-key"),
             (|options| set_policy(options, &[Hash::Sha512], &[Group::Ffdhe2048]), "add sha256 or sha384"),
             (|options| set_policy(options, &[Hash::Sha256], &[Group::Null]), "without a DH group"),
         ];

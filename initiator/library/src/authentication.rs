@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_auth::{
-    DhchapKey, KeySource, Parties, Policy, Refusal, RefusedBy, SequenceNumbers, system_random,
+    DhchapKey, KeyRole, KeySource, Parties, Policy, Refusal, RefusedBy, SequenceNumbers, system_random,
 };
 use ringfab_spec::Nqn;
 use ringfab_spec::auth::FailureExplanation;
@@ -72,14 +72,15 @@ impl Authentication {
 }
 
 impl Key {
-    /// The key. One that is somewhere is read, which waits for the file system.
+    /// The key. One that is somewhere is read, which waits for the file system; `role` says which one is meant where a
+    /// file has several.
     ///
     /// # Errors
     /// Why it cannot be read, or what is wrong with it. The message has nothing of its text.
-    pub fn get(&self) -> Result<DhchapKey, String> {
+    pub fn get(&self, role: KeyRole) -> Result<DhchapKey, String> {
         match self {
             Self::Known(key) => Ok(key.clone()),
-            Self::At(source) => source.read_dhchap(),
+            Self::At(source) => source.read_dhchap(role),
         }
     }
 }
@@ -88,8 +89,8 @@ impl Keys {
     /// Both ends with their keys. Waits where these are read.
     pub(crate) fn parties(&self, host: &str, subsystem: &str) -> Result<Arc<Parties>, AuthenticationFailure> {
         let name = |text| Nqn::new(text).map_err(|error| AuthenticationFailure::HostKey(error.to_string()));
-        let key = self.host.get().map_err(AuthenticationFailure::HostKey)?;
-        let controller_key = self.controller.as_ref().map(Key::get).transpose();
+        let key = self.host.get(KeyRole::Host).map_err(AuthenticationFailure::HostKey)?;
+        let controller_key = self.controller.as_ref().map(|key| key.get(KeyRole::Controller)).transpose();
         let controller_key = controller_key.map_err(AuthenticationFailure::ControllerKey)?;
         Ok(Parties::new(name(host)?, name(subsystem)?, &key, controller_key.as_ref()))
     }
@@ -166,13 +167,13 @@ impl AuthenticationFailure {
     pub(crate) fn hint(&self) -> &'static str {
         let Self::Refused(refusal) = self else {
             return match self {
-                Self::NoKey => "give the key that the target has for this host NQN (--dhchap-key)",
+                Self::NoKey => "give the key that the target has for this host NQN (--keys, or --dhchap-key)",
                 Self::NotAsked => {
                     "give the target a key for this host NQN, or leave the controller key out if that is not wanted"
                 }
                 Self::SecureChannel => "use --concat, or configure a key for TLS on both ends",
                 Self::NothingToConcatenate => {
-                    "give the key that the target has for this host NQN (--dhchap-key)"
+                    "give the key that the target has for this host NQN (--keys, or --dhchap-key)"
                 }
                 Self::OnlyOnce => "reset the controller to authenticate anew (`ringfab reset`)",
                 Self::NoConcatenation => {

@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ringfab_auth::KeySource;
 use ringfab_base::{VisiblePath as _, visible};
 use ringfab_spec::Nqn;
 use uuid::Uuid;
@@ -35,6 +36,19 @@ pub enum IdentityError {
         /// The system's answer.
         source: io::Error,
     },
+    /// The file with the keys of this host cannot be read, or is none.
+    #[error("the keys of this host: {0}")]
+    Keys(String),
+    /// The file with the keys of a host is another one's.
+    #[error("hostnqn is \"{named}\", and the keys in {place} are those of \"{found}\"")]
+    OtherHost {
+        /// Who this host shall be.
+        named: String,
+        /// Where the keys are.
+        place: String,
+        /// Whose they are.
+        found: String,
+    },
     /// A file or option holds no NQN or UUID.
     #[error("{origin}: \"{}\" is no {what}: {why}", visible(text))]
     Invalid {
@@ -50,13 +64,17 @@ pub enum IdentityError {
 }
 
 impl HostIdentity {
-    /// The identity for an address: its own options, else this machine's, from `/etc/nvme` and `/etc/machine-id`. It
-    /// blocks as long as reading those files does.
+    /// The identity for an address: its own options, else what the file with its keys says, else this machine's, from
+    /// `/etc/nvme` and `/etc/machine-id`. It blocks as long as reading those files does.
     ///
     /// # Errors
     /// [`IdentityError`] when a file is there but of no use. A file that is not there is no error.
     pub fn for_url(url: &Url) -> Result<Self, IdentityError> {
-        Self::load(url.host_nqn.clone(), url.host_id, Path::new("/etc"))
+        let nqn = match &url.keys {
+            Some(source) => Some(of_keys(source, url.host_nqn.as_deref())?),
+            None => url.host_nqn.clone(),
+        };
+        Self::load(nqn, url.host_id, Path::new("/etc"))
     }
 
     /// The identity from options, and for what they leave open from the files under `etc`.
@@ -87,6 +105,18 @@ impl HostIdentity {
 
 /// Prefix of an NQN that is made of a UUID (Base 2.0, section 4.5).
 const NQN_OF_UUID: &str = "nqn.2014-08.org.nvmexpress:uuid:";
+
+/// Whose the keys are. Nobody else can use them.
+fn of_keys(source: &KeySource, named: Option<&str>) -> Result<String, IdentityError> {
+    let keys = source.read_host_keys().map_err(IdentityError::Keys)?;
+    let found = keys.host().to_owned();
+    match named.filter(|named| *named != found) {
+        Some(named) => {
+            Err(IdentityError::OtherHost { named: named.to_owned(), place: source.to_string(), found })
+        }
+        None => Ok(found),
+    }
+}
 
 fn uuid_of_nqn(nqn: &str) -> Option<Uuid> {
     Uuid::parse_str(nqn.strip_prefix(NQN_OF_UUID)?).ok()

@@ -81,7 +81,9 @@ pub use request::{
     AdminData, AdminDone, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoDone, IoOperation,
     IoRequest, Refused,
 };
-pub use ringfab_auth::{self as auth, ConfiguredPsk, Derivation, DhchapKey, KeySource, Policy, Refusal};
+pub use ringfab_auth::{
+    self as auth, ConfiguredPsk, Derivation, DhchapKey, KeyRole, KeySource, Policy, Refusal,
+};
 pub use ringfab_fabric::rdma::{DisconnectReason, RnicConfig, RnicCounters};
 pub use ringfab_fabric::{CopiedBytes, Events, ZoneError, ZonedIp};
 pub use ringfab_memory::{self as memory, Buffer, ClassLayout, Pool, SharedBuffer};

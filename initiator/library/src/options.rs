@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use ringfab_auth::KeyRole;
+
 use crate::authentication::{Authentication, Key, Keys};
 use crate::identity::HostIdentity;
 use crate::tls::{Tls, TlsKey};
@@ -58,7 +60,8 @@ pub struct ConnectOptions {
 
 impl ConnectOptions {
     /// The defaults for an address: one I/O queue of depth 128, keep-alive 10 s, 4096 waiting requests, and the keys
-    /// that the address names. A `dhchap_controller_key` there is of use with a `dhchap_key` only.
+    /// that the address names. A `dhchap_controller_key` there is of use with a `dhchap_key` only. A file with all keys
+    /// is another thing: [`ConnectOptions::read_keys`].
     pub fn new(url: Url, host: HostIdentity) -> Self {
         let controller = url.dhchap_controller_key.clone().map(Key::At);
         let keys = url.dhchap_key.clone().map(|source| Keys { host: Key::At(source), controller });
@@ -77,6 +80,28 @@ impl ConnectOptions {
             timeouts: Timeouts::default(),
             reconnect: ReconnectPolicy::default(),
         }
+    }
+
+    /// Takes the keys that neither these options nor the address have from the file that the address names
+    /// ([`Url::keys`]). It waits for the file system. The keys are read anew for each connection; which ones there are
+    /// is seen now.
+    ///
+    /// # Errors
+    /// Why it cannot be read, or what is wrong with it. The message has nothing of the keys.
+    pub fn read_keys(&mut self) -> Result<(), String> {
+        let Some(source) = &self.url.keys else { return Ok(()) };
+        let keys = source.read_host_keys()?;
+        let at = |role| keys.has(role).then(|| Key::At(source.clone()));
+        if self.authentication.is_none()
+            && let Some(host) = at(KeyRole::Host)
+        {
+            self.authentication =
+                Some(Authentication::new(Keys { host, controller: at(KeyRole::Controller) }));
+        }
+        if self.tls.is_none() && keys.has(KeyRole::Tls) {
+            self.tls = Some(Tls::new(TlsKey::At(source.clone())));
+        }
+        Ok(())
     }
 
     /// Whether connections are over TLS: when the address says so, or there is a key or will be one, and the address
@@ -220,5 +245,42 @@ mod tests {
             assert_eq!(options.concatenates(), expected, "{address}, {option}");
             assert_eq!(options.uses_tls(), expected || address.contains("tls_key"), "{address}, {option}");
         }
+    }
+
+    #[test]
+    fn a_file_with_all_keys_says_who_this_host_is_and_what_nothing_else_says() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        const DHCHAP: &str = "DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:";
+        const TLS: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("host.keys");
+        let write = |text: &str| {
+            std::fs::write(&path, format!("host = \"nqn.2026-01.org.example:me\"\n{text}")).expect("written");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("for few eyes");
+        };
+        let address = format!("?keys={}", path.display());
+        let at = || KeySource::File(path.clone());
+        write(&format!("dhchap_key = \"{DHCHAP}\"\ntls_key = \"{TLS}\"\n"));
+        let mut all = options(&address);
+        all.read_keys().expect("keys");
+        assert_eq!(all.tls, Some(Tls::new(TlsKey::At(at()))));
+        let keys = all.authentication.expect("keys").keys;
+        assert_eq!((keys.host.clone(), keys.controller), (Key::At(at()), None));
+        assert!(keys.host.get(KeyRole::Host).is_ok() && all.tls.expect("a key").key.get().is_ok());
+        let mut some = options(&format!("{address}&tls_key=file:/t"));
+        some.read_keys().expect("keys");
+        assert_eq!(some.tls, Some(Tls::new(TlsKey::At(KeySource::File("/t".into())))));
+        let url =
+            |more: &str| format!("nvme+tcp://192.0.2.1/a{address}{more}").parse::<Url>().expect("an address");
+        assert_eq!(url("").to_string().parse::<Url>().expect("the same"), url(""));
+        let me = HostIdentity::for_url(&url("")).expect("a name");
+        assert_eq!(me.nqn, "nqn.2026-01.org.example:me");
+        let other = url("&hostnqn=nqn.2026-01.org.example:other");
+        let refused = HostIdentity::for_url(&other).expect_err("another host").to_string();
+        assert!(refused.contains("are those of \"nqn.2026-01.org.example:me\""), "{refused}");
+        write("dhchap_key = 1\n");
+        let refused = options(&address).read_keys().expect_err("no key");
+        assert!(refused.contains("host.keys: line 2: "), "{refused}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ringfab_auth::{ConfiguredPsk, Derivation, IdentityVersion, KeySource, Names};
+use ringfab_auth::{ConfiguredPsk, Derivation, IdentityVersion, KeyRole, KeySource, Names};
 use ringfab_fabric::tcp::Psk;
 use ringfab_spec::Nqn;
 
@@ -44,7 +44,7 @@ impl TlsKey {
             Self::Known(key) => return Ok(key.clone()),
             Self::At(source) => source,
         };
-        source.read(ConfiguredPsk::parse)
+        source.read(KeyRole::Tls, ConfiguredPsk::parse)
     }
 }
 
@@ -93,7 +93,7 @@ impl TlsFailure {
     /// What to do about it.
     pub(crate) fn hint(&self) -> &'static str {
         match self {
-            Self::NoKey => "give the key that the target has for this host NQN (--tls-key)",
+            Self::NoKey => "give the key that the target has for this host NQN (--keys, or --tls-key)",
             Self::Key(_) => "correct the file, or name another one",
             Self::Generated(_) => "see the target's log, which names the reason",
             Self::Handshake(_) => {

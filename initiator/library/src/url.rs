@@ -6,6 +6,7 @@
 //! | `ns` | the namespace to use, instead of all |
 //! | `provider` | `iwarp`, the software RNIC; `verbs`, an RDMA device; `auto`, the device that reaches the host, if there is one, else `iwarp` |
 //! | `hostnqn`, `hostid` | who we are, for this connection |
+//! | `keys` | where the file with all keys of this host is, and its name: `/path`, `file:/path`, `credential:NAME` or `keyring:DESCRIPTION` |
 //! | `dhchap_key`, `dhchap_controller_key` | where the keys for authentication are: `file:/path`, `credential:NAME` or `keyring:DESCRIPTION` |
 //! | `queues`, `depth` | I/O queues, and commands outstanding in each |
 //! | `keepalive` | keep-alive timeout in seconds, 0 for off |
@@ -75,6 +76,8 @@ pub struct Url {
     pub host_nqn: Option<String>,
     /// Host identifier for this connection.
     pub host_id: Option<Uuid>,
+    /// Where the file is that has the name and all keys of this host. Another place of one of them goes before it.
+    pub keys: Option<KeySource>,
     /// Where the key of the host is.
     pub dhchap_key: Option<KeySource>,
     /// Where the key of the controller is.
@@ -240,10 +243,11 @@ impl Url {
     /// The NQN of discovery (Base 2.0, section 3.1.3.3).
     pub const DISCOVERY_NQN: &'static str = "nqn.2014-08.org.nvmexpress.discovery";
     /// The options that addresses of every transport have.
-    const OPTIONS: [&'static str; 12] = [
+    const OPTIONS: [&'static str; 13] = [
         "ns",
         "hostnqn",
         "hostid",
+        "keys",
         "dhchap_key",
         "dhchap_controller_key",
         "queues",
@@ -266,6 +270,7 @@ impl Url {
             provider: Provider::Auto,
             host_nqn: None,
             host_id: None,
+            keys: None,
             dhchap_key: None,
             dhchap_controller_key: None,
             queues: None,
@@ -346,6 +351,11 @@ impl Url {
                 let uuid = Uuid::parse_str(&value);
                 set(&mut self.host_id, "hostid", uuid.map_err(|_| wrong("hostid", value, "a UUID"))?)
             }
+            "keys" => {
+                let keys =
+                    KeySource::parse_keys(&value).map_err(|why| UrlError::Key { name: "keys", why })?;
+                set(&mut self.keys, "keys", keys)
+            }
             "dhchap_key" => set(&mut self.dhchap_key, "dhchap_key", key("dhchap_key", &value)?),
             "dhchap_controller_key" => {
                 let name = "dhchap_controller_key";
@@ -405,6 +415,7 @@ impl Url {
         push("provider", provider.map(|provider| provider.to_string()));
         push("hostnqn", self.host_nqn.clone());
         push("hostid", self.host_id.map(|id| id.to_string()));
+        push("keys", self.keys.as_ref().map(ToString::to_string));
         push("dhchap_key", self.dhchap_key.as_ref().map(ToString::to_string));
         push("dhchap_controller_key", self.dhchap_controller_key.as_ref().map(ToString::to_string));
         push("queues", self.queues.map(|queues| queues.to_string()));

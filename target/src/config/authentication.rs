@@ -5,7 +5,8 @@ use std::io;
 use std::time::Duration;
 
 use ringfab_auth::{
-    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeyFingerprint, KeySource,
+    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, HostKeys, KeyError, KeyFingerprint,
+    KeyRole, KeySource,
 };
 use ringfab_base::VisiblePath as _;
 
@@ -149,12 +150,13 @@ pub(super) fn is_unseen_credential(source: &KeySource) -> bool {
     matches!(source, KeySource::Credential(_)) && source.place().is_err()
 }
 
-/// Reads a key.
+/// Reads a key of a host. A file with all keys of a host must be that of this one.
 ///
 /// # Errors
 /// Why it cannot be read, or what is wrong with it. The message has nothing of its text.
 pub(super) fn read_key<K>(
     source: &KeySource,
+    (role, host): (KeyRole, &str),
     parse: impl FnOnce(&str) -> Result<K, KeyError>,
 ) -> Result<K, String> {
     let (path, at) = (source.place()?, source.clone());
@@ -166,5 +168,13 @@ pub(super) fn read_key<K>(
         let why = confined.map(|why| format!(": {why}")).unwrap_or_default();
         format!("cannot read {}: {error}{why}", path.visible())
     })?;
-    parse(text.expose()).map_err(|error| format!("{}: {error}", path.visible()))
+    let wrong = |error: KeyError| format!("{}: {error}", path.visible());
+    match HostKeys::find(text.expose(), role).map_err(wrong)? {
+        None => parse(text.expose()).map_err(wrong),
+        Some((keys, key)) if keys.host() == host => parse(key.expose()).map_err(wrong),
+        Some((keys, _)) => {
+            let (found, expected) = (keys.host().to_owned(), host.to_owned());
+            Err(wrong(KeyError::OtherHost { found, expected }))
+        }
+    }
 }

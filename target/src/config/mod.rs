@@ -8,6 +8,7 @@ mod difference;
 mod doubts;
 pub(crate) mod edit;
 mod error;
+mod hosts;
 mod load;
 pub(crate) mod places;
 pub(crate) mod ports;

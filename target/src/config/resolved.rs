@@ -142,8 +142,10 @@ pub(super) fn namespace_keys(config: &NamespaceConfig) -> toml::Table {
     table(&namespace(config))
 }
 
+/// By way of a text: a table that is made of the value itself has no times, but tables in their place.
 fn table(value: &impl Serialize) -> toml::Table {
-    toml::Table::try_from(value).expect("plain values always serialize")
+    let text = toml::to_string(value).expect("plain values always serialize");
+    text.parse().expect("what is serialized can be parsed")
 }
 
 fn target(config: &Config) -> Target<'_> {

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::socket::{getsockopt, sockopt};
 use ringfab_base::VisiblePath as _;
 use serde_json::Value;
 
@@ -52,6 +53,17 @@ pub fn ask(path: &Path, request: &Request) -> Result<Value, AskError> {
         (_, Some(error)) => Err(AskError::Refused(error.to_owned())),
         (None, None) => Err(AskError::Nonsense("neither a result nor an error".to_owned())),
     }
+}
+
+/// The user as whom the process behind a socket runs.
+///
+/// # Errors
+/// When it cannot be reached.
+pub fn user_of(path: &Path) -> Result<u32, AskError> {
+    let unreachable = |source| AskError::Unreachable { path: path.to_owned(), source };
+    let stream = UnixStream::connect(path).map_err(unreachable)?;
+    let credentials = getsockopt(&stream, sockopt::PeerCredentials);
+    credentials.map(|credentials| credentials.uid()).map_err(|error| unreachable(error.into()))
 }
 
 fn exchange(path: &Path, line: &str) -> io::Result<String> {

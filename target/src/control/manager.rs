@@ -161,6 +161,28 @@ impl Manager {
         })
     }
 
+    /// Lets a host use a subsystem, with what `[[host]]` says of it: keys that it did not have.
+    ///
+    /// # Errors
+    /// When it has keys, or the change cannot be made.
+    pub fn add_host(
+        &mut self,
+        subsystem: Option<&str>,
+        host: HostConfig,
+        tls_required: bool,
+    ) -> Result<Vec<Change>, String> {
+        let subsystem = self.subsystem(subsystem)?;
+        self.edit(|next| next.add_host(subsystem.nqn(), host, tls_required))
+    }
+
+    /// Gives a host other keys. Those that it has are named as its old ones.
+    ///
+    /// # Errors
+    /// When it has none, or old ones already.
+    pub fn rekey_host(&mut self, host: HostConfig) -> Result<Vec<Change>, String> {
+        self.edit(|next| next.rekey_host(host))
+    }
+
     /// The keys that a host had before count no more, and connections that use them end.
     ///
     /// # Errors

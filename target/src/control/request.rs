@@ -92,6 +92,26 @@ pub enum Request {
         /// NQN of the host.
         host: String,
     },
+    /// Let a host use a subsystem, with keys that it did not have. Where no listener has TLS and it has a key for that,
+    /// those of NVMe/TCP allow it from then on.
+    HostAdd {
+        /// NQN of the subsystem.
+        #[serde(default)]
+        subsystem: Option<String>,
+        /// What would stand in `[[host]]`.
+        host: Map<String, Value>,
+        /// All hosts of the subsystem have to come over TLS from now on.
+        #[serde(default)]
+        tls_required: bool,
+    },
+    /// Give a host other keys; it keeps all else. Its old ones are named as such.
+    HostRekey {
+        /// What would stand in `[[host]]`.
+        host: Map<String, Value>,
+        /// How long its old keys count, as `2026-12-31T00:00:00Z`; until they are taken away when left out.
+        #[serde(default)]
+        old_keys_until: Option<String>,
+    },
     /// Take away the keys that a host had before.
     HostRevoke {
         /// NQN of the host.
@@ -202,6 +222,8 @@ impl Request {
             Self::HostAllow { .. } => "host allow",
             Self::HostDeny { .. } => "host deny",
             Self::HostKick { .. } => "host kick",
+            Self::HostAdd { .. } => "host add",
+            Self::HostRekey { .. } => "host rekey",
             Self::HostRevoke { .. } => "host revoke",
             Self::HostSet { .. } => "host set",
             Self::NamespaceLimit { .. } => "namespace limit",
@@ -278,6 +300,16 @@ impl Request {
             Self::SubsystemRemove { subsystem } => manager.remove_subsystem(&subsystem),
             Self::HostAllow { subsystem, host } => manager.allow_host(subsystem.as_deref(), &host),
             Self::HostDeny { subsystem, host } => manager.deny_host(subsystem.as_deref(), &host),
+            Self::HostAdd { subsystem, host, tls_required } => {
+                let host = fragment("a host", &host, Config::parse_host)?;
+                manager.add_host(subsystem.as_deref(), host, tls_required)
+            }
+            Self::HostRekey { host, old_keys_until } => {
+                let mut host = fragment("a host", &host, Config::parse_host)?;
+                let until = old_keys_until.map(|text| text.parse()).transpose();
+                host.old_keys_until = until.map_err(|why| format!("old_keys_until {why}"))?;
+                manager.rekey_host(host)
+            }
             Self::HostRevoke { host } => manager.revoke_old_keys(&host),
             Self::HostSet { host } => manager.set_host(fragment("a host", &host, Config::parse_host)?),
             Self::NamespaceLimit { subsystem, nsid, host, limits } => {
@@ -420,6 +452,7 @@ mod tests {
             (subsystem.clone(), ".{0,20}")
                 .prop_map(|(subsystem, host)| Request::HostKick { subsystem, host }),
             ".{0,20}".prop_map(|host| Request::HostRevoke { host }),
+            one_that_changes_keys(),
             any::<std::net::SocketAddrV6>()
                 .prop_map(|address| Request::ListenerRemove { address: without_scope(address).into() }),
             (subsystem.clone(), any::<u32>(), proptest::option::of(".{0,20}"), any::<u64>()).prop_map(
@@ -452,6 +485,20 @@ mod tests {
                 let namespace = Map::from_iter([(key, Value::from(value))]);
                 Request::NamespaceAdd { subsystem, namespace }
             }),
+        ]
+    }
+
+    fn one_that_changes_keys() -> impl Strategy<Value = Request> {
+        let subsystem = proptest::option::of(".{0,20}");
+        prop_oneof![
+            (subsystem, ".{0,20}", any::<bool>()).prop_map(|(subsystem, nqn, tls_required)| {
+                let host = Map::from_iter([("nqn".to_owned(), Value::from(nqn))]);
+                Request::HostAdd { subsystem, host, tls_required }
+            }),
+            (".{0,20}", proptest::option::of(".{0,20}")).prop_map(|(nqn, old_keys_until)| {
+                let host = Map::from_iter([("nqn".to_owned(), Value::from(nqn))]);
+                Request::HostRekey { host, old_keys_until }
+            })
         ]
     }
 

@@ -10,7 +10,9 @@ pub(super) fn findings(config: &Config) -> Vec<Finding> {
     let listeners = listeners.map(|listener| Finding {
         what: format!("listener {} {}", listener.transport.name(), listener.place()),
         message: "it requires TLS, and no [[host]] has a tls_key, so that nobody can connect".to_owned(),
-        advice: "give hosts a tls_key: `ringfab keys pair --tls` makes both ends' lines".into(),
+        advice:
+            "give hosts a tls_key: `ringfab-target host add NQN --with-keys --tls` makes it, and its line"
+                .into(),
     });
     listeners.chain(config.subsystems.iter().filter_map(|one| subsystem(config, one))).collect()
 }
@@ -36,7 +38,7 @@ fn subsystem(config: &Config, subsystem: &SubsystemConfig) -> Option<Finding> {
         what: format!("subsystem {}", subsystem.nqn),
         message: format!("it requires {demanded}, and none of its hosts has the keys for that in a [[host]]"),
         advice:
-            "give hosts their keys: `ringfab keys pair --tls` makes both ends' lines, for authentication, too"
+            "give hosts their keys: `ringfab-target host add NQN --with-keys --tls` makes them, and their lines"
                 .into(),
     })
 }

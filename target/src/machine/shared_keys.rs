@@ -13,7 +13,7 @@ fn of_host(host: &HostConfig, earlier: &[HostConfig]) -> Vec<Finding> {
     let found = |message: String| Finding {
         what: format!("host {}", host.nqn),
         message,
-        advice: "`ringfab keys pair` makes keys that nobody else has".into(),
+        advice: "`ringfab-target host add --with-keys` makes keys that nobody else has".into(),
     };
     let both_ends = |own: &HostAuthentication| {
         own.controller_key.as_ref().is_some_and(|controller| controller.key == own.key.key)

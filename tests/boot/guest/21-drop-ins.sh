@@ -44,15 +44,16 @@ applied+=("credentials.conf")
 mkdir -p /etc/ringfab/keys
 host=nqn.2024-01.org.example:host-1
 ringfab keys pair --directory /keys --host $host --subsystem "${url##*/}"
-install -m 0600 /keys/host /etc/ringfab/keys/host-1
+install -m 0600 /keys/$host.keys /etc/ringfab/keys/host-1
 is owner "$(stat -c '%U %a' /etc/ringfab/keys/host-1)" "root 600"
 sed -i "s/^allow_any_host = true/allowed_hosts = [\"$host\"]/" $config
-printf '[[host]]\nnqn = "%s"\ndhchap_key = "credential:host-1"\n' $host >>$config
+printf '[[host]]\nnqn = "%s"\n%s = "credential:host-1"\n%s = "credential:host-1"\n' $host dhchap_key \
+    dhchap_controller_key >>$config
 not systemctl restart $unit
 is status "$(state ExecMainStatus)" 2
 apply credentials.conf
 systemctl restart $unit
-ringfab list "$url" --hostnqn $host --dhchap-key "file:/etc/ringfab/keys/host-1"
+ringfab list "$url" --keys /etc/ringfab/keys/host-1
 not timeout 30 ringfab list "$url" --hostnqn $host
 
 step "each of them is tested"

@@ -47,6 +47,19 @@ done
 systemctl enable --now $unit
 mkdir "${folders[@]}" /srv/absent
 
+step "keys of this host: one command, one file"
+host=nqn.2024-01.org.example:volumes-host
+has "$(ringfab-target host add $host --with-keys --tls)" "keys/$host.keys has the keys"
+has "$(cat $config)" '^tls = "allowed"'
+# The service reads its file after a restart, too, and nobody else does.
+systemctl restart $unit
+is owners "$(stat -c '%U %a' /etc/ringfab/keys /etc/ringfab/keys/$host.keys | paste -sd ' ')" 'ringfab 700 ringfab 600'
+# Of another user, who could exchange it.
+not ringfab list "$target" --keys /etc/ringfab/keys/$host.keys
+keys=/etc/ringfab/$host.keys
+install -m 0600 /etc/ringfab/keys/$host.keys $keys
+has "$(ringfab doctor "$target" --keys $keys)" 'over TLS'
+
 step "file systems"
 ringfab mount "$target?ns=1" /srv/data --mkfs ext4
 ringfab umount /srv/data
@@ -63,6 +76,7 @@ url = "$target"
 where = "/srv/data"
 nsid = 1
 options = ["noatime"]
+keys = "$keys"
 END
 ringfab volume check
 systemctl enable --now $volume
@@ -85,7 +99,7 @@ END
 printf '[Service]\nExecStart=sleep infinity\n' >/etc/systemd/system/silent.service
 systemctl enable silent.socket
 cat >>/etc/fstab <<END
-$target?ns=2 /srv/more ringfab noatime,_netdev,x-systemd.after=$unit.service 0 0
+$target?ns=2 /srv/more ringfab noatime,keys=$keys,_netdev,x-systemd.after=$unit.service 0 0
 nvme+tcp://127.0.0.1:4500/nqn.2024-01.org.example:absent /srv/absent ringfab _netdev,nofail 0 0
 END
 ends

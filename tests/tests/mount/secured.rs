@@ -4,7 +4,8 @@ use std::fs;
 
 use ringfab_tests::{NQN, Service, free_port, wait_until};
 
-use super::machine::Machine;
+use super::machine::{Machine, Said};
+use super::volumes::helper;
 
 const HOST: &str = "nqn.2026-11.org.ringfab:pair";
 
@@ -36,19 +37,15 @@ fn two_commands_mount_a_volume_that_is_authenticated_and_encrypted() {
     let port = free_port();
     let service = target(&machine, port);
     let url = format!("nvme+tcp://127.0.0.1:{port}/{NQN}");
-    let file =
-        |option: &str, name: &str| format!("{option}=file:{}", machine.path("keys").join(name).display());
-    let (host, controller, tls) = (
-        file("--dhchap-key", "host"),
-        file("--dhchap-controller-key", "controller"),
-        file("--tls-key", "tls"),
-    );
+    let keys = machine.path("keys").join(format!("{HOST}.keys")).display().to_string();
+    let file = |option: &str| format!("{option}=file:{keys}");
+    let (host, controller) = (file("--dhchap-key"), file("--dhchap-controller-key"));
     let directory = machine.text("a");
-    let mount = ["mount", &url, &directory, "--nsid=1", "--mkfs=ext4", "--hostnqn", HOST];
-    machine.ok(&[&mount[..], &[&host, &controller, &tls]].concat());
+    machine.ok(&["mount", &url, &directory, "--nsid=1", "--mkfs=ext4", "--keys", &keys]);
     fs::write(machine.path("a/file"), vec![7; 1 << 20]).expect("written");
     machine.ok(&["umount", &directory]);
     machine.assert_clean();
+    a_volume_and_a_line_of_fstab(&machine, &url, &keys);
     let log = service.log();
     assert!(log.contains("authenticated") && log.contains("TLS_AES_128_GCM_SHA256"), "{log}");
     // Without a key for TLS, authentication makes one, for each mount its own, and another one every second.
@@ -75,5 +72,43 @@ fn two_commands_mount_a_volume_that_is_authenticated_and_encrypted() {
     for directory in ["a", "b"] {
         machine.ok(&["umount", &machine.text(directory)]);
     }
+    machine.assert_clean();
+}
+
+/// All keys of this host are one file for `volumes.toml` and for fstab, too.
+fn a_volume_and_a_line_of_fstab(machine: &Machine, url: &str, keys: &str) {
+    let write = |keys: &str| {
+        let place = machine.path("a");
+        let text = format!(
+            "[[volume]]\nname = \"data\"\nurl = {url:?}\nwhere = {place:?}\nnsid = 1\nkeys = {keys:?}\n"
+        );
+        fs::write(machine.path("volumes.toml"), text).expect("written");
+    };
+    for form in [keys.to_owned(), format!("file:{keys}")] {
+        write(&form);
+        machine.ok(&["volume", "check"]);
+        machine.ok(&["mount", "data"]);
+        assert_eq!(fs::read(machine.path("a/file")).expect("a file"), vec![7; 1 << 20]);
+        machine.ok(&["umount", "data"]);
+    }
+    let (open, mode) = (machine.text("open.keys"), std::os::unix::fs::PermissionsExt::from_mode(0o640));
+    fs::copy(keys, &open).expect("a copy");
+    fs::set_permissions(&open, mode).expect("a mode");
+    write(&open);
+    let said = machine.run(&["volume", "check"]);
+    assert!(
+        said.code == Some(1) && said.stdout.contains(&format!("(mode 0640): chmod 600 {open}")),
+        "{said:?}"
+    );
+    machine.fails(&["mount", "data"], &format!("chmod 600 {open}"));
+    let helper = helper(machine);
+    let (place, fstab) = (machine.text("a"), machine.text("fstab"));
+    let options = format!("rw,_netdev,nsid=1,keys={keys}");
+    fs::write(&fstab, format!("{url} {place} ringfab {options} 0 0\n")).expect("written");
+    let mut command = machine.command(helper.as_ref(), &[url, &place, "-o", &options]);
+    let said = Said::of(&command.env("LIBMOUNT_FSTAB", &fstab).output().expect("it runs"));
+    assert!(said.code == Some(0), "{said:?}");
+    assert_eq!(fs::read(machine.path("a/file")).expect("a file"), vec![7; 1 << 20]);
+    machine.ok(&["umount", &place]);
     machine.assert_clean();
 }

@@ -53,33 +53,38 @@ fn two_commands_set_up_a_volume_that_is_authenticated_and_encrypted() {
     let pair = said(&ringfab(&make));
     assert!(!pair.contains("DHHC-1:") && !pair.contains("NVMeTLSkey-1:"), "no key is shown: {pair}");
     // A Linux host, or target, is told how the kernel gets the key.
-    let linux = lines_after(&pair, "On a Linux host").join("\n");
-    let file = |name: &str| format!("\"$(cat {})\"", keys.join(name).display());
-    let insert = format!("--keydata={} --identity=1 --insert", file("tls"));
-    assert!(linux.contains(&insert) && linux.contains("--trsvcid=4420 --tls"), "{linux}");
-    assert!(linux.contains(&format!("--dhchap-secret={}", file("host"))), "{linux}");
+    let file = keys.join(format!("{HOST}.keys"));
+    let insert = "--keydata=\"$(key tls_key)\" --identity=1 --insert";
+    let connect =
+        "--dhchap-secret=\"$(key dhchap_key)\" --dhchap-ctrl-secret=\"$(key dhchap_controller_key)\" --tls";
+    assert!(pair.contains(connect) && pair.contains("--trsvcid=4420"), "{pair}");
     let linux = lines_after(&pair, "On a Linux target").join("\n");
-    assert!(linux.contains(&insert) && linux.contains("/dhchap_ctrl_key"), "{linux}");
-    assert!(pair.contains(&format!("chown -R ringfab {}", keys.display())), "{pair}");
+    assert!(linux.contains(insert) && linux.contains("/dhchap_ctrl_key"), "{linux}");
+    assert!(pair.contains(&format!("chown ringfab {}", file.display())), "{pair}");
     // No key is lost by another try.
-    let again = ringfab(&make);
-    assert!(!again.status.success() && String::from_utf8_lossy(&again.stderr).contains("is there already"));
+    let first = fs::read_to_string(&file).expect("keys");
+    said(&ringfab(&make));
+    assert!(
+        keys.join(format!("{HOST}.2.keys")).exists() && fs::read_to_string(&file).expect("keys") == first
+    );
     let service = target(folder.path(), port, &pair);
     // The second command, as it is printed.
-    let line = lines_after(&pair, "On a host with the same files").join("\n");
-    let line = line.replace("ADDRESS:4420", &format!("127.0.0.1:{port}"));
+    let line = pair.lines().find(|line| line.trim_start().starts_with("ringfab list")).expect("a command");
+    let line = line.trim_start().replace("ADDRESS:4420", &format!("127.0.0.1:{port}"));
+    let line = line.replace(&format!("/etc/ringfab/{HOST}.keys"), &file.display().to_string());
     let line = line.replacen("ringfab", &program("ringfab").display().to_string(), 1);
     let listed = said(&Command::new("sh").args(["-c", &line]).output().expect("a shell"));
     assert!(listed.contains("8 MiB"), "{listed}");
     // Without one of the keys, nothing is served.
-    for key in ["--tls-key", "--dhchap-key"] {
-        let line: String =
-            line.split(" \\\n  ").filter(|part| !part.starts_with(key)).collect::<Vec<_>>().join(" ");
-        let line = if key == "--dhchap-key" {
-            line.replace("--dhchap-controller-key", "--dhchap-key")
-        } else {
-            line
-        };
+    let less = folder.path().join("less");
+    let line = line.replace(&*file.to_string_lossy(), &less.to_string_lossy());
+    for key in ["tls_key", "dhchap_key"] {
+        let key_begins = format!("{key} = ");
+        let rest = first.lines().filter(|line| !line.starts_with(&key_begins));
+        // A key of the controller alone is none.
+        let rest: Vec<&str> = rest.filter(|line| key == "tls_key" || !line.starts_with("dhchap")).collect();
+        fs::write(&less, rest.join("\n")).expect("written");
+        fs::set_permissions(&less, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("a mode");
         let output = Command::new("sh").args(["-c", &line]).output().expect("a shell");
         assert!(!output.status.success(), "without {key}");
     }
@@ -104,10 +109,10 @@ impl Pair {
         let pair = said(&ringfab(&[&make[..], &[keys.to_str().expect("a name")]].concat()));
         let service = target(folder.path(), port, &pair);
         let url = format!("nvme+tcp://127.0.0.1:{port}/{NQN}?hostnqn={HOST}&queues=2");
-        let named =
-            [("--tls-key", "tls"), ("--dhchap-key", "host"), ("--dhchap-controller-key", "controller")];
-        let file = |name: &str| format!("file:{}", keys.join(name).display());
-        let options = named.iter().flat_map(|(option, name)| [(*option).to_owned(), file(name)]).collect();
+        let named = ["--tls-key", "--dhchap-key", "--dhchap-controller-key"];
+        // Each option takes its own key of the file.
+        let file = format!("file:{}", keys.join(format!("{HOST}.keys")).display());
+        let options = named.iter().flat_map(|option| [(*option).to_owned(), file.clone()]).collect();
         Self { folder, url, options, _service: service }
     }
 
@@ -139,7 +144,9 @@ fn doctor_says_whether_tls_works_and_a_key_on_a_command_line_is_warned_of() {
     let refused = ringfab(&["doctor", &pair.url]);
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stdout).contains("What to do"));
     // A key on a command line is a key that others see.
-    let text = fs::read_to_string(pair.folder.path().join("keys/tls")).expect("the key");
+    let text = fs::read_to_string(pair.folder.path().join(format!("keys/{HOST}.keys"))).expect("the keys");
+    let text =
+        text.lines().find_map(|line| line.strip_prefix("tls_key = ")).expect("the key").trim_matches('"');
     let options: Vec<&str> = pair.options[2..].iter().map(String::as_str).collect();
     let warned = ringfab(&[&["list", &pair.url, "--tls-key", text.trim()][..], &options].concat());
     let warning = String::from_utf8_lossy(&warned.stderr).into_owned();

@@ -339,7 +339,7 @@ fn commands_take_the_option_and_addresses_say_the_same() {
     let rdma = disk.replace("nvme+tcp", "nvme+rdma");
     for (arguments, said) in [
         ([&["list", &disk], &keys[..]].concat(), "use --concat"),
-        (vec!["list", &disk, "--concat"], "give --dhchap-key"),
+        (vec!["list", &disk, "--concat"], "give --keys, or --dhchap-key"),
         ([&["list", &rdma], &both[..]].concat(), "--concat is for NVMe/TCP"),
         ([&["list", &disk, "--dhchap-groups", "null"], &both[..]].concat(), "without a DH group"),
         ([&["list", &disk, "--tls-key", &host], &both[..]].concat(), "cannot be used with"),

@@ -3,5 +3,6 @@
 mod commands;
 mod concatenation;
 mod ends;
+mod host_add;
 mod support;
 mod target;

@@ -132,11 +132,13 @@ pub(crate) const KEYS_GENERATE: &str = examples!(
     "ringfab keys generate --tls --hmac sha384 > /etc/ringfab/keys/tls"
 );
 
-pub(crate) const KEYS_CHECK: &str = examples!("ringfab keys check /etc/ringfab/keys/host");
+pub(crate) const KEYS_CHECK: &str =
+    examples!("ringfab keys check /etc/ringfab/nqn.2026-11.com.example:host-1.keys");
 
 pub(crate) const KEYS_IDENTITY: &str = examples!(
     "ringfab keys identity --host nqn.2026-11.com.example:host-1 \\\n      \
-     --subsystem nqn.2026-11.com.example:a /etc/ringfab/keys/tls"
+     --subsystem nqn.2026-11.com.example:a \\\n      \
+     /etc/ringfab/nqn.2026-11.com.example:host-1.keys"
 );
 
 pub(crate) const KEYS_PAIR: &str = examples!(

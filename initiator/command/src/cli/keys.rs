@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 use ringfab_auth::{
-    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Hash, IdentityVersion, Names, system_random,
+    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Hash, HostKeys, IdentityVersion, KeyRole, Names,
+    system_random,
 };
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, visible};
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::output;
 use ringfab_spec::Nqn;
@@ -193,6 +194,9 @@ fn new_psk(hmac: Option<Hmac>) -> Result<ConfiguredPsk> {
 
 fn check(file: &KeyFile, context: &Context) -> Result<()> {
     let text = file.read()?;
+    if HostKeys::is_file(&text) {
+        return check_all(&HostKeys::parse(&text)?, context);
+    }
     let begin = text.trim_start_matches('\u{feff}').trim_ascii_start();
     let (kind, length, transformation) = if begin.starts_with("NVMe") {
         let key = ConfiguredPsk::parse(&text)?;
@@ -210,9 +214,24 @@ fn check(file: &KeyFile, context: &Context) -> Result<()> {
     )
 }
 
+/// All keys of a host.
+fn check_all(keys: &HostKeys, context: &Context) -> Result<()> {
+    let all = [KeyRole::Host, KeyRole::Controller, KeyRole::Tls].into_iter().filter(|role| keys.has(*role));
+    let names: Vec<&str> = all.map(KeyRole::name).collect();
+    output::either(
+        context.json,
+        || json!({ "host": keys.host(), "keys": names }),
+        || format!("valid keys of host {}: {}\n", visible(keys.host()), names.join(", ")),
+    )
+}
+
 fn identity(args: &IdentityArgs, context: &Context) -> Result<()> {
     let names = args.names.names()?;
-    let key = ConfiguredPsk::parse(&args.key.read()?)?;
+    let text = args.key.read()?;
+    let key = match HostKeys::find(&text, KeyRole::Tls)? {
+        Some((_, key)) => ConfiguredPsk::parse(key.expose())?,
+        None => ConfiguredPsk::parse(&text)?,
+    };
     let derivation = match args.libnvme_before_2025_07 {
         false => Derivation::Specified,
         true => Derivation::LibnvmeBefore202507,

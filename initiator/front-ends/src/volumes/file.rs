@@ -78,7 +78,7 @@ impl Kind {
 const NEEDED: [&str; 3] = ["name", "url", "where"];
 
 /// The others. Each is the option of `ringfab mount` with that name.
-const KEYS: [(&str, Kind); 27] = [
+const KEYS: [(&str, Kind); 28] = [
     ("fstype", Kind::Text),
     ("options", Kind::List),
     ("read_only", Kind::Flag),
@@ -88,6 +88,7 @@ const KEYS: [(&str, Kind); 27] = [
     ("cores", Kind::Number),
     ("hostnqn", Kind::Text),
     ("hostid", Kind::Text),
+    ("keys", Kind::Text),
     ("dhchap_key", Kind::Text),
     ("dhchap_controller_key", Kind::Text),
     ("dhchap_hashes", Kind::List),

@@ -10,13 +10,14 @@ use ringfab_initiator::Url;
 use super::MountArgs;
 use super::file::Volume;
 use crate::precedence;
-use crate::{authentication, tls};
+use crate::{authentication, keys, tls};
 
 /// The options that an address has, too, by the name there.
-const IN_ADDRESS: [(&str, &str); 11] = [
+const IN_ADDRESS: [(&str, &str); 12] = [
     ("nsid", "ns"),
     ("hostnqn", "hostnqn"),
     ("hostid", "hostid"),
+    ("keys", "keys"),
     ("dhchap-key", "dhchap_key"),
     ("dhchap-controller-key", "dhchap_controller_key"),
     ("tls", "tls"),
@@ -28,7 +29,8 @@ const IN_ADDRESS: [(&str, &str); 11] = [
 ];
 
 /// The options that the environment has, too.
-const IN_ENVIRONMENT: [(&str, &str); 3] = [
+const IN_ENVIRONMENT: [(&str, &str); 4] = [
+    ("keys", keys::KEYS_VARIABLE),
     ("dhchap-key", authentication::HOST_KEY_VARIABLE),
     ("dhchap-controller-key", authentication::CONTROLLER_KEY_VARIABLE),
     ("tls-key", tls::KEY_VARIABLE),

@@ -186,8 +186,8 @@ fn an_option_that_is_none_is_told_what_it_may_be_meant_for() {
     for (text, sentence) in [
         (
             "nvme+rdma://a/?speed=9",
-            "there is no option `speed`; there are ns, hostnqn, hostid, dhchap_key, dhchap_controller_key, queues, \
-             depth, keepalive, congestion, dscp, usertimeout, tcpkeepalive, provider, crc",
+            "there is no option `speed`; there are ns, hostnqn, hostid, keys, dhchap_key, dhchap_controller_key, \
+             queues, depth, keepalive, congestion, dscp, usertimeout, tcpkeepalive, provider, crc",
         ),
         ("nvme+rdma://a/?nsid=1", "there is no option `nsid`; did you mean ns?"),
         ("nvme+rdma://a/?ns=1&keep_alive=1", "there is no option `keep_alive`; did you mean keepalive?"),

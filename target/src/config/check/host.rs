@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use ringfab_auth::{
-    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeySource, Policy,
+    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyError, KeyRole, KeySource, Policy,
     system_random,
 };
 use ringfab_process::limits;
@@ -45,8 +45,8 @@ fn host(reader: Reader<'_>, names: &mut Unique<String>, errors: &mut Errors<'_>)
     let shares = reader.integer("shares", SHARES, errors);
     let shares = shares.map_or(DEFAULT_SHARES, |shares| shares.value as u32);
     let limits = limits_of(&reader, errors);
-    let authentication = authentication(&reader, errors);
-    let tls = tls(&reader, errors);
+    let authentication = authentication(&reader, &nqn, errors);
+    let tls = tls(&reader, &nqn, errors);
     let old_keys_until = old_keys_until(&reader, errors);
     let config = HostConfig { nqn, shares, limits, authentication, tls, old_keys_until };
     if let Some(value) = reader.any(OLD_KEYS_UNTIL).filter(|_| !config.has_old_keys()) {
@@ -72,8 +72,9 @@ fn old_keys_until(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<Until>
 pub(in crate::config) const DERIVATIONS: [(&str, Derivation); 2] =
     [("specified", Derivation::Specified), ("libnvme-before-2025-07", Derivation::LibnvmeBefore202507)];
 
-fn tls(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostTls> {
-    let (key, old) = keys(reader, ["tls_key", "tls_keys"], (ConfiguredPsk::parse, other_psk), errors);
+fn tls(reader: &Reader<'_>, host: &str, errors: &mut Errors<'_>) -> Option<HostTls> {
+    let psk = Wanted { role: KeyRole::Tls, host, parse: ConfiguredPsk::parse, other: other_psk };
+    let (key, old) = keys(reader, ["tls_key", "tls_keys"], &psk, errors);
     let derivation = word(reader, "tls_derivation", &DERIVATIONS, errors);
     let has_key = reader.any("tls_key").or(reader.any("tls_keys")).is_some();
     if let Some(value) = reader.any("tls_derivation").filter(|_| !has_key) {
@@ -82,11 +83,12 @@ fn tls(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostTls> {
     Some(HostTls { key: key?, old, derivation: derivation.unwrap_or_default() })
 }
 
-fn authentication(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<HostAuthentication> {
+fn authentication(reader: &Reader<'_>, host: &str, errors: &mut Errors<'_>) -> Option<HostAuthentication> {
     const CONTROLLER_KEYS: [&str; 2] = ["dhchap_controller_key", "dhchap_controller_keys"];
-    let parse: Parse<DhchapKey> = (DhchapKey::parse, other_dhchap_key);
-    let (key, old) = keys(reader, ["dhchap_key", "dhchap_keys"], parse, errors);
-    let (controller_key, old_controller_key) = keys(reader, CONTROLLER_KEYS, parse, errors);
+    let of = |role| Wanted { role, host, parse: DhchapKey::parse, other: other_dhchap_key };
+    let (key, old) = keys(reader, ["dhchap_key", "dhchap_keys"], &of(KeyRole::Host), errors);
+    let (controller_key, old_controller_key) =
+        keys(reader, CONTROLLER_KEYS, &of(KeyRole::Controller), errors);
     if let Some(value) =
         reader.any(CONTROLLER_KEYS[1]).filter(|_| old_controller_key.is_some() && old.is_none())
     {
@@ -127,17 +129,24 @@ fn other_psk() -> ConfiguredPsk {
     ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random())
 }
 
-/// How a key is read, and another one, which stands for a credential that is out of sight.
-type Parse<K> = (fn(&str) -> Result<K, KeyError>, fn() -> K);
+/// A key of a host.
+struct Wanted<'a, K> {
+    role: KeyRole,
+    host: &'a str,
+    /// How it is read.
+    parse: fn(&str) -> Result<K, KeyError>,
+    /// Another one, which stands for a credential that is out of sight.
+    other: fn() -> K,
+}
 
 /// A key, and the one before: `[single, list]` are the names of the two ways to write it.
 fn keys<K: PartialEq>(
     reader: &Reader<'_>,
     [single, list]: [&'static str; 2],
-    parse: Parse<K>,
+    wanted: &Wanted<'_, K>,
     errors: &mut Errors<'_>,
 ) -> (Option<ConfiguredKey<K>>, Option<ConfiguredKey<K>>) {
-    let one = reader.string(single, errors).and_then(|place| key(&place, reader.key(single), parse, errors));
+    let one = reader.string(single, errors).and_then(|place| key(&place, reader.key(single), wanted, errors));
     let Some(At { value: places, span }) = reader.strings(list, errors) else { return (one, None) };
     if reader.any(single).is_some() {
         errors.add(&span, reader.key(list), format!("stands beside {single}: write one of the two"));
@@ -147,7 +156,7 @@ fn keys<K: PartialEq>(
         return (one, None);
     }
     let name = |index: usize| format!("{}[{index}]", reader.key(list));
-    let mut found = (0..).zip(&places).map(|(index, place)| key(place, name(index), parse, errors));
+    let mut found = (0..).zip(&places).map(|(index, place)| key(place, name(index), wanted, errors));
     let (new, old) = (found.next().flatten(), found.next().flatten());
     drop(found);
     if let (Some(new), Some(old)) = (&new, &old)
@@ -162,7 +171,7 @@ fn keys<K: PartialEq>(
 fn key<K>(
     At { value, span }: &At<String>,
     name: String,
-    (parse, other): Parse<K>,
+    wanted: &Wanted<'_, K>,
     errors: &mut Errors<'_>,
 ) -> Option<ConfiguredKey<K>> {
     // Before there is anything to write into one.
@@ -170,7 +179,10 @@ fn key<K>(
     let may_be_unseen = errors.credentials == Credentials::MayBeUnseen;
     let read = |source: KeySource| {
         let is_unseen = may_be_unseen && is_unseen_credential(&source);
-        let key = if is_unseen { Ok(other()) } else { read_key(&source, parse) };
+        let key = match is_unseen {
+            true => Ok((wanted.other)()),
+            false => read_key(&source, (wanted.role, wanted.host), wanted.parse),
+        };
         key.map(|key| ConfiguredKey { source, key })
     };
     KeySource::parse(value).and_then(read).map_err(|why| errors.add(span, name, why)).ok()

@@ -427,3 +427,28 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_time_is_written_as_one_and_changed_in_its_place() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use ringfab_auth::{DhchapKey, Hash, system_random};
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let places = ["new", "old"].map(|name| {
+        let (path, key) =
+            (folder.path().join(name), DhchapKey::generate(Hash::Sha256, None, &mut system_random()));
+        std::fs::write(&path, key.to_text().expose()).expect("a key");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("for few eyes");
+        format!("file:{}", path.display())
+    });
+    let text =
+        format!("{WRITTEN}[[host]]\nnqn = \"nqn.2026-11.org.example:host-1\"\ndhchap_keys = {places:?}\n");
+    let until = |time: &'static str| {
+        move |config: &mut Config| config.hosts[0].old_keys_until = Some(time.parse().expect("a time"))
+    };
+    let first = edit(&text, until("2099-12-31T00:00:00Z"));
+    assert!(first.ends_with("old_keys_until = 2099-12-31T00:00:00Z\n"), "{first}");
+    let second = edit(&first, until("2098-01-01T00:00:00+01:00"));
+    assert_eq!(second, first.replace("2099-12-31T00:00:00Z", "2098-01-01T00:00:00+01:00"));
+}

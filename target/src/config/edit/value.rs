@@ -48,7 +48,7 @@ pub(super) fn new(value: &Value) -> toml_edit::Value {
         Value::Integer(number) => (*number).into(),
         Value::Float(number) => (*number).into(),
         Value::Boolean(whether) => (*whether).into(),
-        Value::Datetime(time) => time.to_string().into(),
+        Value::Datetime(time) => (*time).into(),
         Value::Array(list) => list.iter().map(new).collect::<Array>().into(),
         Value::Table(table) => {
             let keys = in_order(table).into_iter().map(|(key, value)| (key.as_str(), new(value)));

@@ -7,6 +7,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use ringfab_base::counted;
 use serde_json::{Map, Value};
 
+use super::keys::{self, AddArguments, RekeyArguments};
 use super::limits::LimitArguments;
 use super::{Place, examples, list, text};
 use crate::control::client::AskError;
@@ -51,6 +52,10 @@ pub enum SubsystemCommand {
 /// What to do with hosts.
 #[derive(Debug, Subcommand)]
 pub enum HostCommand {
+    /// Let a host use a subsystem, with new keys, and keep that in the configuration file. It prints what to do at the
+    /// host.
+    #[command(after_help = examples::HOST_ADD)]
+    Add(AddArguments),
     /// Let one more host use a subsystem.
     #[command(after_help = examples::HOST_ALLOW)]
     Allow(HostArguments),
@@ -60,6 +65,9 @@ pub enum HostCommand {
     /// Disconnect a host. It may come back at once.
     #[command(after_help = examples::HOST_KICK)]
     Kick(HostArguments),
+    /// Give a host new keys, and keep that in the configuration file. Its old ones count until `host revoke`.
+    #[command(after_help = examples::HOST_REKEY)]
+    Rekey(RekeyArguments),
     /// Take away the key that a host had before: connections that use it end.
     #[command(after_help = examples::HOST_REVOKE)]
     Revoke {
@@ -166,12 +174,14 @@ pub fn subsystem(place: &Place, command: SubsystemCommand, output: &mut impl Wri
     place.show(&request, output, change_lines)
 }
 
-/// Allows, denies, disconnects or limits a host.
+/// Adds, allows, denies, disconnects or limits a host.
 ///
 /// # Errors
 /// When the target cannot be asked or refuses.
 pub fn host(place: &Place, command: HostCommand, output: &mut impl Write) -> Result<(), AskError> {
     let request = match command {
+        HostCommand::Add(arguments) => return keys::add(place, &arguments, output),
+        HostCommand::Rekey(arguments) => return keys::rekey(place, &arguments, output),
         HostCommand::Allow(HostArguments { host, subsystem }) => Request::HostAllow { subsystem, host },
         HostCommand::Deny(HostArguments { host, subsystem }) => Request::HostDeny { subsystem, host },
         HostCommand::Revoke { host } => Request::HostRevoke { host },

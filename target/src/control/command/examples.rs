@@ -36,6 +36,7 @@ pub const SUBSYSTEM: &str = examples!(
 );
 /// Of `host`.
 pub const HOST: &str = examples!(
+    "ringfab-target host add nqn.2026-11.com.example:host-1 --with-keys --tls",
     "ringfab-target host allow nqn.2026-11.com.example:host-1",
     "ringfab-target host kick nqn.2026-11.com.example:host-1"
 );
@@ -88,6 +89,16 @@ pub(super) const SUBSYSTEM_ADD: &str = examples!(
 );
 pub(super) const SUBSYSTEM_REMOVE: &str =
     examples!("ringfab-target subsystem remove nqn.2026-11.com.example:new");
+pub(super) const HOST_ADD: &str = examples!(
+    "ringfab-target host add nqn.2026-11.com.example:host-1 --with-keys",
+    "ringfab-target host add nqn.2026-11.com.example:host-1 --with-keys --tls \\\n      \
+     --subsystem nqn.2026-11.com.example:disks"
+);
+pub(super) const HOST_REKEY: &str = examples!(
+    "ringfab-target host rekey nqn.2026-11.com.example:host-1",
+    "ringfab-target host rekey nqn.2026-11.com.example:host-1 \\\n      \
+     --until 2026-12-31T00:00:00Z"
+);
 pub(super) const HOST_ALLOW: &str = examples!(
     "ringfab-target host allow nqn.2026-11.com.example:host-1",
     "ringfab-target host allow nqn.2026-11.com.example:host-1 \\\n      \

@@ -3,6 +3,7 @@
 mod amount;
 mod configure;
 pub mod examples;
+mod keys;
 mod limits;
 mod namespace;
 mod save;
@@ -15,7 +16,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use ringfab_base::visible;
+use ringfab_base::{shell_quoted, visible};
 use ringfab_process::log;
 use ringfab_process::terminal::{self, Stream};
 use serde_json::Value;
@@ -45,6 +46,14 @@ pub struct Place {
 }
 
 impl Place {
+    /// The option for another command to the same target, where it needs one.
+    fn option(&self) -> String {
+        if self.socket.as_os_str() == CONTROL_SOCKET {
+            return String::new();
+        }
+        format!(" --socket {}", shell_quoted(&self.socket.to_string_lossy()))
+    }
+
     /// Asks.
     fn ask(&self, request: &Request) -> Result<Value, AskError> {
         ask(&self.socket, request)

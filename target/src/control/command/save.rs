@@ -34,11 +34,55 @@ pub fn config(place: &Place, arguments: &ConfigArguments, output: &mut impl Writ
     if !arguments.save {
         return place.show(&Request::Config, output, |answer| toml_of(answer).to_owned());
     }
+    let text = save(place)?.text();
+    place.show(&Request::Config, output, |_| text)
+}
+
+/// What became of the file of a configuration.
+pub(super) struct Saved {
+    file: String,
+    /// Where the file before is now; none where it stays as it is, or was not there.
+    old: Option<PathBuf>,
+    is_written: bool,
+    changes: Vec<String>,
+}
+
+impl Saved {
+    /// For people.
+    pub(super) fn text(&self) -> String {
+        let file = &self.file;
+        if !self.is_written {
+            return format!("{file} has all of it already, and stays as it is\n");
+        }
+        let changes: String = self.changes.iter().map(|change| format!("{change}\n")).collect();
+        let old =
+            self.old.as_ref().map(|old| format!("; the old one is {}", old.visible())).unwrap_or_default();
+        format!("{changes}{file} is written{old}\n")
+    }
+}
+
+/// The file of the configuration that runs.
+///
+/// # Errors
+/// When there is none.
+pub(super) fn file_of(answer: &Value) -> Result<&str, AskError> {
+    answer["file"].as_str().ok_or_else(|| refused("the target was started without a configuration file"))
+}
+
+/// Refuses what could not be saved: somebody has changed the file and not reloaded it, or broken it.
+pub(super) fn check_file(place: &Place, file: &str) -> Result<(), AskError> {
+    if Path::new(file).exists() { refuse_edited(place, file) } else { Ok(()) }
+}
+
+/// Writes the configuration that runs to its file.
+pub(super) fn save(place: &Place) -> Result<Saved, AskError> {
     let answer = ask(&place.socket, &Request::Config)?;
-    let Some(file) = answer["file"].as_str() else {
-        return Err(refused("the target was started without a configuration file"));
-    };
+    let file = file_of(&answer)?;
     let path = Path::new(file);
+    let saved = |is_written, old| {
+        let changes = list(&answer, "unsaved").iter().map(change_line).collect();
+        Saved { file: file.to_owned(), old, is_written, changes }
+    };
     // What cannot be read again must not be there at the next start.
     let running = Config::look_at_text(toml_of(&answer), "the configuration that runs").map_err(refused)?;
     // Nobody's work is written over, and no comment is lost.
@@ -46,8 +90,7 @@ pub fn config(place: &Place, arguments: &ConfigArguments, output: &mut impl Writ
     if before.is_some() {
         refuse_edited(place, file)?;
         if list(&answer, "unsaved").is_empty() {
-            let text = format!("{file} has all of it already, and stays as it is\n");
-            return place.show(&Request::Config, output, |_| text);
+            return Ok(saved(false, None));
         }
     }
     let text = match &before {
@@ -58,12 +101,10 @@ pub fn config(place: &Place, arguments: &ConfigArguments, output: &mut impl Writ
     let written = replace(path, before.as_deref(), &text);
     let old = written.map_err(|error| refused(format!("cannot write {file}: {error}")))?;
     tell_target(place, file)?;
-    let old = old.map(|old| format!("; the old one is {}", old.visible())).unwrap_or_default();
-    let changes: String = list(&answer, "unsaved").iter().map(|change| change_line(change) + "\n").collect();
-    place.show(&Request::Config, output, |_| format!("{changes}{file} is written{old}\n"))
+    Ok(saved(true, old))
 }
 
-fn refused(why: impl fmt::Display) -> AskError {
+pub(super) fn refused(why: impl fmt::Display) -> AskError {
     AskError::Refused(format!("{why}"))
 }
 
@@ -132,7 +173,7 @@ const NEW: &str = ".new";
 const OLD: &str = ".old";
 
 /// The configuration that runs, as a file.
-fn toml_of(answer: &Value) -> &str {
+pub(super) fn toml_of(answer: &Value) -> &str {
     answer["toml"].as_str().unwrap_or_default()
 }
 
