@@ -219,6 +219,7 @@ const TARGET_TOML: FileFormat = FileFormat {
     about: "what a Ringfab target serves to whom",
     path: "/etc/ringfab/target.toml",
     example: include_str!("../../../configs/full.toml"),
+    documents: "/usr/share/doc/ringfab-target",
     see_also: &["ringfab-target(8)", "ringfab-target-check(8)", "ringfab-target-serve(8)"],
 };
 
