@@ -6,6 +6,7 @@
 use std::io;
 use std::time::Duration;
 
+use ringfab_base::shell_word;
 use ringfab_block::{Backing, BlockError};
 use ringfab_reactor::Time;
 
@@ -177,7 +178,8 @@ pub(crate) fn mark_lost(namespace: &Namespace, subsystem: &str, why: &str) {
     let reason = || {
         format!(
             "{why}; what was written may be lost, so that no Flush succeeds until \
-             `ringfab-target namespace reopen {nsid} --subsystem {subsystem}`"
+             `ringfab-target namespace reopen {nsid} --subsystem {}`",
+            shell_word(subsystem)
         )
     };
     if namespace.mark_lost(reason) {
@@ -191,7 +193,8 @@ pub(crate) fn fail_closed(namespace: &Namespace, subsystem: &str, why: &str) {
     let reason = || {
         format!(
             "{why}; nothing of it is read or written until its content is restored and \
-             `ringfab-target namespace reopen {nsid} --subsystem {subsystem}`"
+             `ringfab-target namespace reopen {nsid} --subsystem {}`",
+            shell_word(subsystem)
         )
     };
     if namespace.fail_closed(reason) {
