@@ -92,12 +92,12 @@ base_tree() {
 fresh_tree() {
     rm -rf --one-file-system "$TREE"
     cp -a --reflink=auto "$BASE" "$TREE"
-    mkdir "$TREE/packages" "$TREE/next" "$TREE/before" "$TREE/boot-test"
+    mkdir "$TREE/packages" "$TREE/next" "$TREE/earlier" "$TREE/boot-test"
     # Nothing of it has to outlive this machine.
     echo force-unsafe-io >"$TREE/etc/dpkg/dpkg.cfg.d/unsafe-io"
     cp "$BUILD"/packages/*.deb "$TREE/packages/"
     cp "$TMP"/next/*.deb "$TREE/next/"
-    cp "$TMP"/before/*.deb "$TREE/before/"
+    cp "$TMP"/earlier/*.deb "$TREE/earlier/"
     cp -a "$TMP/installed" "$TREE/installed"
     cp "$TMP/install.said" "$TREE/installed.said"
     cp "$here"/guest/*.sh "$TREE/boot-test/"
@@ -122,8 +122,8 @@ steps_of_readme() {
 # The same packages under a higher version, with another default configuration; and the target's under a lower one, with
 # its configuration as a conffile, as it once was.
 other_versions() {
-    local package name default before="$TMP/before/ringfab-target"
-    mkdir "$TMP/next" "$TMP/before"
+    local package name default before="$TMP/earlier/ringfab-target"
+    mkdir "$TMP/next" "$TMP/earlier"
     for package in "$BUILD"/packages/*.deb; do
         name=$(dpkg-deb -f "$package" Package)
         case "$name" in *-dbgsym) continue ;; esac

@@ -13,7 +13,7 @@ const ROOTS: [&str; 14] =
     ["bin", "dev", "etc", "home", "lib", "mnt", "opt", "proc", "run", "sbin", "srv", "sys", "usr", "var"];
 
 /// What is named and not installed, and who has it. A name ends with a slash where all that is below it is meant.
-const OF_OTHERS: [(&str, &str); 21] = [
+const OF_OTHERS: [(&str, &str); 20] = [
     ("/dev/", "the kernel's"),
     ("/proc/", "the kernel's"),
     ("/sys/", "the kernel's"),
@@ -28,7 +28,6 @@ const OF_OTHERS: [(&str, &str); 21] = [
     ("/etc/machine-id", "the system's"),
     ("/etc/nvme/", "made by nvme-cli, and looked for only"),
     ("/var/lib/ringfab/", "made by the unit"),
-    ("/var/lib/ringfab", "made by the unit"),
     ("/var/lib/prometheus/", "the folder of another program, in an example"),
     ("/usr/share/bash-completion/", "the shell's"),
     ("/usr/local/", "where completions of zsh and fish may look"),
@@ -106,7 +105,10 @@ fn is_known(root: &Path, from: &Path, path: &str) -> bool {
             documents.join(package).join(path).exists()
         });
     };
-    let of_other = |(name, _): &(&str, &str)| path == *name || name.ends_with('/') && path.starts_with(name);
+    let of_other = |(name, _): &(&str, &str)| match name.strip_suffix('/') {
+        Some(folder) => path == folder || path.starts_with(name),
+        None => path == *name,
+    };
     // /sbin and the like are links into /usr.
     root.join(below).exists()
         || root.join("usr").join(below).exists()

@@ -506,7 +506,7 @@ fn a_change_by_command_is_told_to_end_with_the_next_reload_until_it_is_saved() {
     assert_eq!(said(&["namespace", "resize", "1", "--subsystem", B]), "", "its size is in no file");
     said(&["log", "debug"]);
     assert!(said(&["host", "set", FRIEND, "--shares", "7"]).ends_with(&note("2 changes are", "them")));
-    assert_eq!(said(&["--json", "log", "info"]), "", "programs ask for `config`");
+    assert_eq!(said(&["log", "info", "--json"]), "", "programs ask for `config`");
     // What the file has, a reload does not take back.
     said(&["config", "--save"]);
     assert_eq!(target.ask(&["reload"]), "nothing is different\n");

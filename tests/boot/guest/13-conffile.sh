@@ -16,7 +16,7 @@ upgraded() {
 
 for edited in no yes; do
     step "from a version with a conffile, edited: $edited"
-    install_it /before/ringfab-target.deb
+    install_it /earlier/ringfab-target.deb
     has "$(dpkg-query -W -f '${Conffiles}' ringfab-target)" "$config"
     [ $edited = no ] || echo "# The administrator's." >>$config
     cp $config /config
