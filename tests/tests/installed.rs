@@ -110,9 +110,7 @@ fn is_known(root: &Path, from: &Path, path: &str) -> bool {
         None => path == *name,
     };
     // /sbin and the like are links into /usr.
-    root.join(below).exists()
-        || root.join("usr").join(below).exists()
-        || OF_OTHERS.iter().any(|one| of_other(one))
+    root.join(below).exists() || root.join("usr").join(below).exists() || OF_OTHERS.iter().any(of_other)
 }
 
 #[test]

@@ -75,8 +75,8 @@ impl Plan {
     fn check_programs(&self) -> Result<()> {
         let fsck = self.fsck.then(|| "fsck".to_owned());
         let maker = self.mkfs.as_deref().map(step::maker).transpose()?;
-        let named = ["blkid", "mount", "umount"].map(str::to_owned).into_iter().chain(fsck).chain(maker);
-        named.map(|program| programs::ensure_there(&program)).collect()
+        let mut named = ["blkid", "mount", "umount"].map(str::to_owned).into_iter().chain(fsck).chain(maker);
+        named.try_for_each(|program| programs::ensure_there(&program))
     }
 
     /// Whether this process may mount, and the directory is one to mount on, or can be one.
