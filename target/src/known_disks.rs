@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, shell_word};
 use ringfab_block::Backing;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -202,7 +202,8 @@ impl OtherDisk {
         let KnownDisk { nsid, nqn, .. } = &*self.now;
         format!(
             "{self}: give it an nguid and a uuid of its own; or, if it holds what that held, `ringfab-target namespace \
-             reopen {nsid} --subsystem {nqn}` lets hosts have it"
+             reopen {nsid} --subsystem {}` lets hosts have it",
+            shell_word(nqn)
         )
     }
 }

@@ -33,7 +33,7 @@ main() {
     compgen -G "$BUILD/packages/ringfab-target_*.deb" >/dev/null || fail "there are no packages: make packages"
     begin
     timed "a Debian tree" base_tree
-    timed "packages of a next version" next_version
+    timed "packages of other versions" other_versions
     timed "make install" staged
     TREE="$TMP/tree"
     for scenario in "${chosen[@]}"; do
@@ -92,11 +92,12 @@ base_tree() {
 fresh_tree() {
     rm -rf --one-file-system "$TREE"
     cp -a --reflink=auto "$BASE" "$TREE"
-    mkdir "$TREE/packages" "$TREE/next" "$TREE/boot-test"
+    mkdir "$TREE/packages" "$TREE/next" "$TREE/earlier" "$TREE/boot-test"
     # Nothing of it has to outlive this machine.
     echo force-unsafe-io >"$TREE/etc/dpkg/dpkg.cfg.d/unsafe-io"
     cp "$BUILD"/packages/*.deb "$TREE/packages/"
     cp "$TMP"/next/*.deb "$TREE/next/"
+    cp "$TMP"/earlier/*.deb "$TREE/earlier/"
     cp -a "$TMP/installed" "$TREE/installed"
     cp "$TMP/install.said" "$TREE/installed.said"
     cp "$here"/guest/*.sh "$TREE/boot-test/"
@@ -118,20 +119,33 @@ steps_of_readme() {
         README.md | sed -e '/^make packages/d' -e 's,\./\.build/packages,/packages,g'
 }
 
-# The same packages under a higher version, with another default configuration.
-next_version() {
-    local package name default
-    mkdir "$TMP/next"
+# The same packages under a higher version, with another default configuration; and the target's under a lower one, with
+# its configuration as a conffile, as it once was.
+other_versions() {
+    local package name default before="$TMP/earlier/ringfab-target"
+    mkdir "$TMP/next" "$TMP/earlier"
     for package in "$BUILD"/packages/*.deb; do
         name=$(dpkg-deb -f "$package" Package)
         case "$name" in *-dbgsym) continue ;; esac
         dpkg-deb -R "$package" "$TMP/next/$name"
         sed -i 's/^Version: .*/&+next/' "$TMP/next/$name/DEBIAN/control"
-        default="$TMP/next/$name/etc/ringfab/target.toml"
+        default="$TMP/next/$name/usr/share/ringfab-target/target.toml"
         [ ! -e "$default" ] || echo '# Another default.' >>"$default"
-        dpkg-deb --root-owner-group -Zgzip -z1 --build "$TMP/next/$name" "$TMP/next/$name.deb" >"$TMP/next.log"
-        rm -rf "${TMP:?}/next/$name"
+        build "$TMP/next/$name"
     done
+    dpkg-deb -R "$BUILD"/packages/ringfab-target_*.deb "$before"
+    sed -i 's/^Version: .*/Version: 0.0.1-1/' "$before/DEBIAN/control"
+    install -D -m 0644 "$before/usr/share/ringfab-target/target.toml" "$before/etc/ringfab/target.toml"
+    sed -i 's/^# What ringfab-target serves.*/# As it was before./' "$before/etc/ringfab/target.toml"
+    echo /etc/ringfab/target.toml >"$before/DEBIAN/conffiles"
+    sed -i '/target\.toml\.old/d' "$before/DEBIAN/postrm"
+    build "$before"
+}
+
+# build FOLDER: makes a package of it, beside it.
+build() {
+    dpkg-deb --root-owner-group -Zgzip -z1 --build "$1" "$1.deb" >"$TMP/build.log"
+    rm -rf "${1:?}"
 }
 
 # Beside the tree: the system that boots must not see users and folders before what `make install` says is done.

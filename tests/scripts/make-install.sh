@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What `make install` does with programs that are built: programs, unit, users and folders, man pages, completions,
-# examples, and a first configuration, not over one that is there.
+# examples, and a first configuration where there is none.
 #
 #   make-install.sh FOLDER    FOLDER has ringfab-target and ringfab
 #
@@ -41,7 +41,7 @@ main() {
     tests/scripts/documents.sh "$DESTDIR$SHARE/doc/ringfab-target"
     tests/scripts/documents.sh "$DESTDIR$SHARE/doc/ringfab"
     put 0644 "$SHARE/doc/ringfab-target/drop-ins" systemd/drop-ins/*.conf
-    [ -e "$DESTDIR$ETC/ringfab/target.toml" ] || put_as 0644 "$ETC/ringfab/target.toml" configs/minimal.toml
+    put 0644 "$SHARE/ringfab-target" configs/target.toml
     finish
     undo_all
 }
@@ -60,6 +60,7 @@ manual() {
     local name
     name=$(basename "$1")
     "$1" manual --man "$TMP/$name/man" --completions "$TMP/$name"
+    sed -i "s,/usr/share/doc/,$SHARE/doc/," "$TMP/$name/man"/*
     put 0644 "$MAN/man$2" "$TMP/$name/man"/*."$2"
     # Pages of files.
     [ ! -e "$TMP/$name/man/target.toml.5" ] || put 0644 "$MAN/man5" "$TMP/$name/man/target.toml.5"
@@ -70,6 +71,8 @@ manual() {
 
 # The user, the folders, and the units that the service manager knows: done here, or said where that cannot be.
 finish() {
+    # A packager's folder gets none: the configuration is the administrator's, and no file of a package.
+    [ -n "$DESTDIR" ] || bash -c "$(first_configuration)"
     if [ -n "$DESTDIR" ] || [ "$(id -u)" -ne 0 ]; then
         say "Where it is installed, run as root:"
         steps
@@ -86,6 +89,13 @@ finish() {
     systemd-tmpfiles --create "$TMPFILES/ringfab.conf"
     [ ! -d /run/systemd/system ] || systemctl daemon-reload
     say "Say in $ETC/ringfab/target.toml what to serve, then: systemctl enable --now ringfab-target"
+    note "no host may use it until you allow one: ringfab-target host allow HOSTNQN"
+}
+
+# The command that makes the configuration where none is.
+first_configuration() {
+    local config="$ETC/ringfab/target.toml"
+    echo "[ -e $config ] || install -D -m 0644 $SHARE/ringfab-target/target.toml $config"
 }
 
 # mount(8) and umount(8) look for helpers in /sbin only.
@@ -95,6 +105,7 @@ steps() {
     note "systemd-sysusers $SYSUSERS/ringfab.conf"
     note "systemd-tmpfiles --create $TMPFILES/ringfab.conf"
     note "systemctl daemon-reload"
+    [ -z "$DESTDIR" ] || note "$(first_configuration)"
 }
 
 main "$@"

@@ -212,7 +212,7 @@ fn our_host_hears_of_our_target_and_of_others_and_attaches_what_they_show() {
     let all = network.talker(&ringfab, &["connect-all", "--mdns", "--follow", "--nbd", &at]);
     let python = network.zeroconf(&["_nvme-disc._tcp.local.", ADDRESS, "8009", "tcp"]);
     assert_eq!(python.line(), "told");
-    assert!(all.line_with("+ ").starts_with(&format!("+ {NQN} at nbd+unix://")));
+    assert!(all.line_with("+ ").starts_with(&format!("+ {NQN} at 'nbd+unix://")));
     // What is attached stays when nobody says any more where its discovery controller is.
     drop(python);
     let watch = network.talker(&ringfab, &["discover", "--follow", &format!("nvme+tcp://{ADDRESS}:8009")]);

@@ -57,7 +57,10 @@ fn the_commands_of_the_readme_work_in_their_order() {
     let [said, wrong] =
         [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     assert!(output.status.success(), "{commands}\n{said}\n{wrong}");
-    assert_eq!(wrong, "", "{commands}");
+    // Each change is told not to be in the file yet.
+    let (notes, wrong): (Vec<&str>, Vec<&str>) = wrong.lines().partition(|line| line.starts_with("note: "));
+    assert_eq!(wrong, [""; 0], "{commands}");
+    assert!(notes.iter().all(|note| note.contains("`ringfab-target config --save")), "{notes:?}");
     let saved = fs::read_to_string(service.path("target.toml")).expect("the file");
     for line in before.lines().filter(|line| !line.is_empty()) {
         assert!(saved.contains(line), "{line} in {saved}");

@@ -197,6 +197,10 @@ fn all_of_a_reload_is_applied_or_nothing() {
         target.write(&[null, ("large_buffers = 64", "large_buffers = 65")]);
         let error = target.refused(&["reload"]);
         assert!(error.contains("~ memory.large_buffers: 64 -> 65 (needs a restart)"), "{error}");
+        assert!(
+            error.contains("takes none of the file: ") && !error.contains("nothing has changed"),
+            "{error}"
+        );
 
         target.write(&[null, ("allow_any_host = true", "serial = \"S9\"\nallow_any_host = true")]);
         assert!(target.refused(&["reload"]).contains("-> S9 (needs a restart)"));
@@ -454,6 +458,58 @@ fn a_file_that_somebody_has_edited_is_not_written_over() {
     fs::write(target.file(), format!("# A comment\n{written}")).expect("the file");
     assert!(target.ask(&["config", "--save"]).contains("stays as it is"));
     assert!(fs::read_to_string(target.file()).expect("the file").starts_with("# A comment"));
+}
+
+#[test]
+fn a_change_by_command_is_told_to_end_with_the_next_reload_until_it_is_saved() {
+    let target = Configurable::start();
+    let (file, socket) = (target.file(), target.service.path("control.sock"));
+    let note = |what: &str, them: &str| {
+        let (file, socket) = (file.display(), socket.display());
+        format!(
+            "note: {what} not in {file}, so the next reload or restart takes {them} back; `ringfab-target config \
+             --save --socket {socket}` keeps {them}\n"
+        )
+    };
+    let said = |arguments: &[&str]| {
+        let output = target.run(arguments);
+        let said = String::from_utf8(output.stderr).expect("text");
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        said
+    };
+    let one = note("1 change is", "it");
+    // The last host of a subsystem may be denied, too. It then waits for its next one, which is told with the command.
+    let denied = said(&["host", "deny", FRIEND, "--subsystem", B]);
+    assert!(denied.ends_with(&one), "{denied}");
+    assert!(
+        denied
+            .contains(&format!("warning: subsystem {B}: no host may use it yet; `ringfab-target host allow"))
+    );
+    assert!(target.attach(B).is_err());
+    let allow = format!("`ringfab-target host allow {FRIEND} --subsystem {B}` lets it in");
+    wait_until("the reason is told", || target.service.log().contains(&allow));
+    // The note holds: a reload takes it back.
+    assert_eq!(target.ask(&["reload"]), format!("~ subsystem {B}: +{FRIEND}\n"));
+    assert!(target.attach(B).is_ok());
+    for change in [
+        &["log", "debug"][..],
+        &["namespace", "add", "--null", "1MiB", "--subsystem", A],
+        &["namespace", "limit", "1", "--subsystem", A, "--read-iops", "600"],
+        &["namespace", "remove", "1", "--subsystem", A],
+        &["host", "set", FRIEND, "--shares", "7"],
+        &["subsystem", "remove", B],
+    ] {
+        assert!(said(change).ends_with(&one), "{change:?}");
+        target.ask(&["reload"]);
+    }
+    assert_eq!(said(&["reload"]), "", "all of it is in the file");
+    assert_eq!(said(&["namespace", "resize", "1", "--subsystem", B]), "", "its size is in no file");
+    said(&["log", "debug"]);
+    assert!(said(&["host", "set", FRIEND, "--shares", "7"]).ends_with(&note("2 changes are", "them")));
+    assert_eq!(said(&["log", "info", "--json"]), "", "programs ask for `config`");
+    // What the file has, a reload does not take back.
+    said(&["config", "--save"]);
+    assert_eq!(target.ask(&["reload"]), "nothing is different\n");
 }
 
 #[test]

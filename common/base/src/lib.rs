@@ -16,7 +16,7 @@ mod visible;
 
 pub use count::counted;
 pub use random::{SplitMix64, mix};
-pub use shell::{shell_quoted, shell_words};
+pub use shell::{shell_quoted, shell_word, shell_words, without_folder};
 pub use size::{SizeError, format_size, parse_size, shown_size};
 pub use slots::{SlotId, Slots};
 pub use spelling::meant;

@@ -1,6 +1,9 @@
 //! Words as a POSIX shell reads them.
 
 use std::borrow::Cow;
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
 
 use crate::visible::is_visible;
 
@@ -11,9 +14,27 @@ pub fn shell_quoted(word: &str) -> Cow<'_, str> {
     if !word.chars().all(is_visible) {
         return Cow::Owned(format!("$'{}'", word.chars().map(escaped).collect::<String>()));
     }
-    match !word.is_empty() && word.chars().all(is_plain) {
+    // A word that begins so is the path of a command to zsh.
+    let is_command = word.starts_with('=');
+    match !word.is_empty() && !is_command && word.chars().all(is_plain) {
         true => Cow::Borrowed(word),
         false => Cow::Owned(format!("'{}'", word.replace('\'', r"'\''"))),
+    }
+}
+
+/// The same of anything that is shown: an address, a name.
+pub fn shell_word(word: impl Display) -> String {
+    shell_quoted(&word.to_string()).into_owned()
+}
+
+/// What is added to the error of a file that cannot be made, if its folder is not there: the command that makes that.
+pub fn without_folder(file: &Path, error: &io::Error) -> String {
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
+    match folder.filter(|_| error.kind() == io::ErrorKind::NotFound) {
+        Some(folder) => {
+            format!("; its folder is not there: `mkdir -p {}` makes it", shell_word(folder.to_string_lossy()))
+        }
+        None => String::new(),
     }
 }
 
@@ -60,12 +81,25 @@ mod tests {
     #[test]
     fn what_is_quoted_is_read_as_it_was() {
         let url = "nvme+tcp://[fd00::1%25eth0]:4420/nqn.x?ns=1&queues=4";
-        for word in [url, "", "it's", "a b", "$HOME", "plain", "*", "a\\b", "#"] {
+        for word in [url, "", "it's", "a b", "$HOME", "plain", "*", "a\\b", "#", "=ls", "~"] {
             let quoted = shell_quoted(word);
             assert_eq!(shell_words(&format!("x {quoted} y")), ["x", word, "y"], "{quoted}");
         }
         assert_eq!(shell_quoted("nvme+tcp://192.0.2.1:4420/nqn.x:y"), "nvme+tcp://192.0.2.1:4420/nqn.x:y");
         assert_eq!(shell_quoted(url), format!("'{url}'"));
+        assert_eq!(shell_word(format_args!("{url}")), format!("'{url}'"));
+        assert_eq!((shell_word("=ls"), shell_word("a=b")), ("'=ls'".to_owned(), "a=b".to_owned()));
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_is_told_with_what_makes_it() {
+        let missing = io::Error::from(io::ErrorKind::NotFound);
+        let file = Path::new("/no such/folder/file");
+        let expected = "; its folder is not there: `mkdir -p '/no such/folder'` makes it";
+        assert_eq!(without_folder(file, &missing), expected);
+        assert_eq!(without_folder(file, &io::Error::from(io::ErrorKind::PermissionDenied)), "");
+        assert_eq!(without_folder(Path::new("/proc/nothing"), &missing), "");
+        assert_eq!(without_folder(Path::new("file"), &missing), "");
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct FileFormat {
     pub path: &'static str,
     /// The example. Comments come before what they explain.
     pub example: &'static str,
+    /// The folder with the documents that comments name, which begin with `docs/`.
+    pub documents: &'static str,
     /// Pages of others, as `name(section)`.
     pub see_also: &'static [&'static str],
 }
@@ -88,7 +90,8 @@ impl FileFormat {
                     if !matches!(before, Line::Prose(_)) {
                         roff.control("PP", []);
                     }
-                    roff.text([roman(text)]);
+                    // Who reads the page is in any folder.
+                    roff.text([roman(text.replace("docs/", &format!("{}/docs/", self.documents)))]);
                 }
                 Line::Setting(text) => {
                     if !settings {
@@ -115,7 +118,9 @@ mod tests {
         name: "some.toml",
         about: "what a tool does",
         path: "/etc/some.toml",
-        example: "# Every key,\n# with its default.\n\n[tool]\n# How many.\nnumber = 1\nlist = [\n    2,\n]\n\n\
+        documents: "/usr/share/doc/tool",
+        example: "# Every key,\n# with its default: docs/tool.md.\n\n[tool]\n# How many.\n\
+        number = 1\nlist = [\n    2,\n]\n\n\
                   # A second one.\n[[part]]\n# '.' is a name, too.\n# name = \"a\\\\b\"\n",
         see_also: &["some-tool(8)", "toml(5)"],
     };
@@ -125,7 +130,7 @@ mod tests {
         let page = FORMAT.page().to_roff();
         let parts = [
             ".TH some.toml 5",
-            ".SH DESCRIPTION\n.PP\nEvery key,\nwith its default.\n.SS [tool]",
+            ".SH DESCRIPTION\n.PP\nEvery key,\nwith its default: /usr/share/doc/tool/docs/tool.md.\n.SS [tool]",
             ".PP\nHow many.\n.RS 4\n.nf\n",
             "number = 1",
             "list = [",

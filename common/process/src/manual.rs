@@ -206,6 +206,7 @@ mod tests {
         about: "what it does",
         path: "/etc/some",
         example: "# How many.\nnumber = 1\n",
+        documents: "/usr/share/doc/some-tool",
         see_also: &["some-tool(8)"],
     };
 

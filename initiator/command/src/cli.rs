@@ -21,6 +21,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use ringfab_base::shell_word;
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
 use ringfab_front_ends::options::ConnectArgs;
@@ -382,7 +383,7 @@ pub(crate) fn with_controller<R>(
         return result.with_context(|| {
             format!(
                 "the address names no subsystem, and `ringfab discover {}` lists those there are",
-                args.url
+                shell_word(&args.url)
             )
         });
     }

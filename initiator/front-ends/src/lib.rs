@@ -13,6 +13,8 @@
 //! | `keys` | keys that options, addresses and the environment give |
 //! | [`authentication`] | the options with which a host proves who it is |
 //! | [`options`] | the options of a connection |
+//! | `programs` | programs of others, and the packages that have them |
+//! | `made_directories` | mount points and folders of sockets, while they are used |
 //! | [`namespaces`] | which namespace a command is for |
 //! | [`engine`] | the controller of a command, and its engine threads |
 //! | `failures` | I/O commands that have failed, counted and logged |
@@ -41,6 +43,7 @@ mod failures;
 pub mod fuse;
 pub mod interrupt;
 mod keys;
+mod made_directories;
 pub mod mdns;
 mod mounts;
 pub mod namespaces;
@@ -49,6 +52,7 @@ pub mod options;
 pub mod output;
 pub mod overwriting;
 mod precedence;
+mod programs;
 pub mod progress;
 pub mod quantity;
 mod ready;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use ringfab_base::VisiblePath as _;
+use anyhow::{Result, anyhow};
+use ringfab_base::{VisiblePath as _, without_folder};
 use ringfab_process::made_file::{self, Kind, MadeFile};
 use sd_notify::NotifyState;
 
@@ -31,8 +31,10 @@ impl Ready {
     pub(crate) fn announce(file: Option<&Path>, text: &str) -> Result<Self> {
         let written = file.map(|path| {
             let draft = format!(".{}", std::process::id());
-            made_file::replace(path, &draft, &KIND, &format!("{text}\n"))
-                .with_context(|| format!("write the ready file {}", path.visible()))
+            made_file::replace(path, &draft, &KIND, &format!("{text}\n")).map_err(|error| {
+                let remedy = without_folder(path, &error);
+                anyhow!("write the ready file {}: {error}{remedy}", path.visible())
+            })
         });
         let file = written.transpose()?;
         notify(&[NotifyState::Ready, NotifyState::Status(text)]);

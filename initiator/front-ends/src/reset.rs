@@ -8,17 +8,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use clap::{ArgGroup, Args};
-use ringfab_base::visible;
+use ringfab_base::{shell_word, visible};
 use ringfab_initiator::Url;
 use ringfab_process::log;
 use serde_json::{Value, json};
 
 use crate::context::{Context, Usage};
 use crate::fuse::mount_point;
+use crate::mounts::holders::Mount;
 use crate::nbd::uri;
 use crate::output;
 use crate::quantity::Span;
 use crate::registry::{self, Facts, Found, Status};
+use crate::volumes::others;
 
 /// The options of `ringfab reset`.
 #[derive(Args, Debug)]
@@ -93,7 +95,7 @@ impl Outcome {
 
     fn line(&self) -> Option<String> {
         self.result.as_ref().ok()?;
-        let (ms, shown) = (self.time.as_secs_f64() * 1000.0, visible(place(&self.facts)));
+        let (ms, shown) = (self.time.as_secs_f64() * 1000.0, shell_word(place(&self.facts)));
         Some(format!("{shown}: the controller was reset and is connected again, {ms:.1} ms"))
     }
 }
@@ -102,6 +104,12 @@ impl Outcome {
 fn place(facts: &Facts) -> String {
     let directory = facts.directory.as_ref().map(|path| path.to_string_lossy().into_owned());
     directory.or_else(|| facts.uri.clone()).unwrap_or_else(|| facts.address.clone())
+}
+
+/// What is said of a directory on which another user has mounted what is meant.
+fn of_other_user(target: &str) -> Option<String> {
+    let directory = mount_point::absolute(Path::new(target)).ok()?;
+    others::described(&Mount::at(&directory)?, &others::sudo("reset", &directory))
 }
 
 /// What is meant.
@@ -120,13 +128,15 @@ fn find(args: &ResetArgs) -> Result<Vec<Found>> {
             "{place}: process {pid} was killed, so there is no controller to reset; `ringfab list` says what to do"
         ),
         (0, Some(target), None) if target.contains("://") => bail!(
-            "nothing on this machine is attached by {}, and a host resets only controllers of its own; \
-             `ringfab list` shows what is attached, `ringfab doctor ADDRESS` tries an address",
-            visible(target)
+            "nothing on this machine is attached by {}, and a host resets only controllers of its own; {}; \
+             `ringfab doctor ADDRESS` tries an address",
+            shell_word(target),
+            others::where_to_look()
         ),
-        (0, Some(target), None) => {
-            bail!("{} is not attached; `ringfab list` shows what is", visible(target))
-        }
+        (0, Some(target), None) => match of_other_user(target) {
+            Some(of_other) => bail!("{of_other} resets it"),
+            None => bail!("{} is not attached; {}", visible(target), others::where_to_look()),
+        },
         (0, None, None) => bail!("nothing is attached"),
         (1, ..) => Ok(found),
         (_, target, _) if !args.all => {

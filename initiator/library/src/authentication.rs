@@ -105,8 +105,14 @@ pub enum AuthenticationFailure {
     /// The controller does not ask for it, and should prove who it is.
     #[error("the target does not ask for authentication, and so does not prove who it is")]
     NotAsked,
-    /// The controller demands secure channel concatenation.
-    #[error("the target demands that authentication makes a key for TLS (secure channel concatenation)")]
+    /// The controller takes connections over TLS only, and there is neither a key for TLS nor one for authentication.
+    #[error("the target takes this host over TLS only, and no key for TLS is given for it")]
+    NoKeyForTls,
+    /// The controller takes connections over TLS only, and there is no key for TLS. It would take one that
+    /// authentication makes (secure channel concatenation).
+    #[error(
+        "the target takes this host over TLS only, and no key for TLS is given for it, only one for authentication"
+    )]
     SecureChannel,
     /// Authentication shall make a key for TLS, and the host has no key to authenticate with.
     #[error(
@@ -171,7 +177,14 @@ impl AuthenticationFailure {
                 Self::NotAsked => {
                     "give the target a key for this host NQN, or leave the controller key out if that is not wanted"
                 }
-                Self::SecureChannel => "use --concat, or configure a key for TLS on both ends",
+                Self::NoKeyForTls => {
+                    "give the key for TLS that the target has for this host NQN (--tls-key), and the one for \
+                     authentication if it has one (--dhchap-key)"
+                }
+                Self::SecureChannel => {
+                    "give the key for TLS that the target has for this host NQN (--tls-key); if it has none, use \
+                     --concat, which has authentication make one"
+                }
                 Self::NothingToConcatenate => {
                     "give the key that the target has for this host NQN (--keys, or --dhchap-key)"
                 }

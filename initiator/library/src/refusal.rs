@@ -37,7 +37,7 @@ impl RefusedField {
         Some(Self {
             name: "HOSTNQN",
             value: answers::nqn_text(&data.hostnqn),
-            hint: "allow this host NQN in the target's configuration of the subsystem, or use TLS (--tls-key) if that \
+            hint: "allow this host NQN there (`ringfab-target host allow NQN`), or use TLS (--tls-key) if the target \
                    requires it; the target's log has the reason",
         })
     }

@@ -1,13 +1,14 @@
-//! What is valid, and probably not what somebody means: hosts that nobody lets in, limits under which commands take
-//! longer than hosts wait, and old keys whose time is over.
+//! What is valid, and probably not what somebody means: subsystems that no host may use, hosts that nobody lets in,
+//! limits under which commands take longer than hosts wait, and old keys whose time is over.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use ringfab_base::{meant, shown_size};
+use ringfab_base::{meant, shell_quoted, shown_size};
 
-use super::{Access, Config, NamespaceConfig, RateLimits, SubsystemConfig};
+use super::{Access, CONTROL_SOCKET, Config, NamespaceConfig, RateLimits, SubsystemConfig};
 use crate::limits::TRANSFER_BYTES_MAX;
 
 /// How long a Linux host waits for a command before it aborts it (`nvme_core.io_timeout`).
@@ -21,7 +22,7 @@ pub struct Doubt {
     /// What is wrong.
     pub message: String,
     /// What to do.
-    pub advice: &'static str,
+    pub advice: Cow<'static, str>,
 }
 
 impl fmt::Display for Doubt {
@@ -32,7 +33,8 @@ impl fmt::Display for Doubt {
 
 /// All of a configuration.
 pub(crate) fn doubts(config: &Config) -> Vec<Doubt> {
-    let mut doubts = Vec::new();
+    let mut doubts: Vec<Doubt> =
+        config.subsystems.iter().filter_map(|one| without_hosts(config, one)).collect();
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
             of_namespace(subsystem, namespace, &mut doubts);
@@ -47,16 +49,38 @@ pub(crate) fn doubts(config: &Config) -> Vec<Doubt> {
             doubts.push(Doubt {
                 what: what.clone(),
                 message: "old_keys_until has passed, and its old keys count no more".to_owned(),
-                advice: "take the old keys and old_keys_until out",
+                advice: "take the old keys and old_keys_until out".into(),
             });
         }
         if let Some(known) = known.as_ref().filter(|known| !known.contains(host.nqn.as_str())) {
             let message =
                 format!("no subsystem has this host in its allowed_hosts{}", near(&host.nqn, known));
-            doubts.push(Doubt { what, message, advice: "correct its nqn, allow it, or remove it" });
+            doubts.push(Doubt { what, message, advice: "correct its nqn, allow it, or remove it".into() });
         }
     }
     doubts
+}
+
+/// A subsystem whose list of hosts is empty, with the one command that changes that.
+fn without_hosts(config: &Config, subsystem: &SubsystemConfig) -> Option<Doubt> {
+    if !matches!(&subsystem.access, Access::Hosts(hosts) if hosts.is_empty()) {
+        return None;
+    }
+    let control = config.control.clone().unwrap_or_default();
+    let advice = if control.enabled {
+        let mut command = "ringfab-target host allow HOSTNQN".to_owned();
+        if config.subsystems.len() > 1 {
+            command += &format!(" --subsystem {}", shell_quoted(&subsystem.nqn));
+        }
+        if control.socket.as_os_str() != CONTROL_SOCKET {
+            command += &format!(" --socket {}", shell_quoted(&control.socket.to_string_lossy()));
+        }
+        format!("`{command}` lets one in while the target runs")
+    } else {
+        "list those that may in its allowed_hosts".to_owned()
+    };
+    let what = format!("subsystem {}", subsystem.nqn);
+    Some(Doubt { what, message: "no host may use it yet".to_owned(), advice: advice.into() })
 }
 
 fn of_namespace(subsystem: &SubsystemConfig, namespace: &NamespaceConfig, doubts: &mut Vec<Doubt>) {
@@ -81,7 +105,7 @@ fn of_namespace(subsystem: &SubsystemConfig, namespace: &NamespaceConfig, doubts
                 "{key} names {host}, which is not in allowed_hosts of its subsystem and {effect}{hidden}{}",
                 near(host, &known)
             ),
-            advice: "correct the name, or allow the host",
+            advice: "correct the name, or allow the host".into(),
         });
     }
 }
@@ -112,7 +136,7 @@ fn of_limits(what: &str, key: &str, limits: &RateLimits, doubts: &mut Vec<Doubt>
                     "{limit} in {key} is {rate}: a command of {largest}, the largest, takes {seconds} s at this \
                      rate, and a Linux host aborts a command after {waits} s"
                 ),
-                advice: "allow at least 64 KiB a second, or have hosts send small commands or wait longer",
+                advice: "allow at least 64 KiB a second, or have hosts send small commands or wait longer".into(),
             });
         }
     }
@@ -161,6 +185,23 @@ mod tests {
         assert!(told[0].contains("example:beta?"), "{told:?}");
         assert_eq!(said("allow_any_host = true", "", host), [""; 0]);
         assert_eq!(said(ONE, "", &host.replace("betta", "beta")), [""; 0]);
+    }
+
+    #[test]
+    fn a_subsystem_without_hosts_is_told_with_the_command_that_allows_one() {
+        let nobody = "subsystem nqn.2026-11.org.example:a: no host may use it yet; ";
+        let told = |rest: &str| said("allowed_hosts = []", "", rest);
+        let lets_in = |more: &str| {
+            format!("{nobody}`ringfab-target host allow HOSTNQN{more}` lets one in while the target runs")
+        };
+        assert_eq!(told(""), [lets_in("")]);
+        assert_eq!(told("[control]\nsocket = \"/run/a b/c\""), [lets_in(" --socket '/run/a b/c'")]);
+        let other = "[[subsystem]]\nnqn = \"nqn.2026-11.org.example:b\"\nallow_any_host = true\n\
+                     [[subsystem.namespace]]\nnull = \"1MiB\"";
+        assert_eq!(told(other), [lets_in(" --subsystem nqn.2026-11.org.example:a")]);
+        let without = told("[control]\nenabled = false");
+        assert_eq!(without, [format!("{nobody}list those that may in its allowed_hosts")]);
+        assert_eq!(said("allow_any_host = true", "", ""), [""; 0]);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use super::*;
 
 const MINIMAL: &str = include_str!("../../../configs/minimal.toml");
 const FULL: &str = include_str!("../../../configs/full.toml");
+/// What the packages and `make install` install.
+const INSTALLED: &str = include_str!("../../../configs/target.toml");
 
 /// All mistakes of a text as `line key`.
 fn mistakes(text: &str) -> Vec<String> {
@@ -297,6 +299,23 @@ fn the_full_example_shows_the_defaults_it_claims() {
 }
 
 #[test]
+fn what_is_installed_serves_other_machines_and_lets_nobody_in_until_one_command_does() {
+    let mut config = Config::parse(INSTALLED, "target.toml").unwrap();
+    let [listener] = config.listeners.as_slice() else { panic!("one listener") };
+    assert_eq!((listener.place().as_str(), listener.transport), ("0.0.0.0:4420", Transport::Tcp));
+    assert_eq!(config.subsystems[0].access, Access::Hosts(std::collections::BTreeSet::new()));
+    let command = "ringfab-target host allow HOSTNQN";
+    let doubts = doubts(&config);
+    assert!(doubts.len() == 1 && doubts[0].to_string().contains(&format!("`{command}`")), "{doubts:?}");
+    assert!(INSTALLED.contains(&format!("\n#   {command}\n")));
+    // What the command changes can be saved, and nothing else changes.
+    let host = "nqn.2026-11.org.example:host-1".to_owned();
+    config.subsystems[0].access = Access::Hosts(std::collections::BTreeSet::from([host.clone()]));
+    let saved = edit::edited(INSTALLED, &config).unwrap();
+    assert_eq!(saved, INSTALLED.replace("allowed_hosts = []", &format!("allowed_hosts = [{host:?}]")));
+}
+
+#[test]
 fn the_confinement_is_whole_unless_a_part_is_turned_off() {
     let of = |lines: &str| format!("[confinement]\n{lines}\n{MINIMAL}");
     let parsed = |lines: &str| Config::parse(&of(lines), "test.toml").unwrap().confinement;
@@ -573,7 +592,8 @@ fn who_may_connect_has_to_be_said_once() {
         .replace("allow_any_host = true", "allow_any_host = true\nallowed_hosts = [\"nqn.2024-01.org.e:h\"]");
     assert_eq!(mistake(&both).key, "subsystem[0].allow_any_host");
     let empty = MINIMAL.replace("allow_any_host = true", "allowed_hosts = []");
-    assert_eq!(mistake(&empty).key, "subsystem[0].allowed_hosts");
+    let empty = Config::parse(&empty, "test.toml").expect("it waits for its first host");
+    assert_eq!(empty.subsystems[0].access, Access::Hosts(std::collections::BTreeSet::new()));
     let wrong =
         MINIMAL.replace("allow_any_host = true", "allowed_hosts = [\"nqn.2024-01.org.e:h\", \"ho\\nst\"]");
     assert_eq!(mistake(&wrong).key, "subsystem[0].allowed_hosts[1]");

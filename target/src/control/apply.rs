@@ -306,7 +306,14 @@ fn give_back(taken: Vec<TakenOver>) {
 fn applicable(changes: &[Change]) -> Result<(), String> {
     let stuck: Vec<_> =
         changes.iter().filter(|change| change.needs_restart()).map(ToString::to_string).collect();
-    if stuck.is_empty() { Ok(()) } else { Err(format!("nothing has changed: {}", stuck.join("; "))) }
+    if stuck.is_empty() {
+        return Ok(());
+    }
+    Err(format!(
+        "a target that runs cannot take these changes, so it takes none of the file: {}; a restart applies all of it \
+         (`systemctl restart ringfab-target`)",
+        stuck.join("; ")
+    ))
 }
 
 /// The namespaces that come with a change.

@@ -265,7 +265,7 @@ impl Manager {
     /// Lets a host use a subsystem no longer: its controllers are ended.
     ///
     /// # Errors
-    /// When there is no such subsystem, the host may not use it, or no other host could.
+    /// When there is no such subsystem, or the host may not use it.
     pub fn deny_host(&mut self, subsystem: Option<&str>, host: &str) -> Result<Vec<Change>, String> {
         let subsystem = self.subsystem(subsystem)?;
         let nqn = subsystem.nqn();
@@ -276,9 +276,6 @@ impl Manager {
             Access::Hosts(mut hosts) => {
                 if !hosts.remove(host) {
                     return Err(format!("{host} may not use {nqn} anyway"));
-                }
-                if hosts.is_empty() {
-                    return Err(format!("no host could use {nqn} any more: remove the subsystem instead"));
                 }
                 self.set_access(nqn, Access::Hosts(hosts))
             }

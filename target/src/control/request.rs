@@ -251,6 +251,18 @@ impl Request {
         !looks
     }
 
+    /// Whether it changes what is configured, and the file has nothing of that.
+    pub(super) fn is_left_out_of_file(&self) -> bool {
+        let others = matches!(
+            self,
+            Self::Reload { .. }
+                | Self::HostKick { .. }
+                | Self::NamespaceResize { .. }
+                | Self::NamespaceReopen { .. }
+        );
+        self.is_change() && !others
+    }
+
     fn apply(self, manager: &mut Manager) -> Result<Value, String> {
         match self {
             Self::NamespaceAdd { subsystem, namespace } => {

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{getsockopt, sockopt};
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, without_folder};
 use ringfab_process::log::NEVER_FOLDED;
 
 use super::request::{REQUEST_BYTES_MAX, answer};
@@ -31,6 +31,9 @@ const BIND_LIMIT: Duration = Duration::from_secs(5);
 /// Clients at a time. For one more, the one that has been silent for longest goes.
 const CLIENTS_MAX: usize = 32;
 
+/// The users of this machine.
+const USERS: &str = "/etc/passwd";
+
 /// How often files, devices and counters are looked at.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -39,7 +42,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Why there is no control socket.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on the control socket {}: {source}", path.visible())]
+#[error("cannot listen on the control socket {}: {source}{}", path.visible(), without_folder(path, source))]
 pub struct ControlError {
     /// Where it should be.
     path: PathBuf,
@@ -241,8 +244,27 @@ impl Clients {
 /// Who is at the other end, for the log.
 fn peer(stream: &UnixStream) -> String {
     let Ok(peer) = getsockopt(stream, sockopt::PeerCredentials) else { return "somebody unknown".to_owned() };
-    let name = fs::read_to_string(format!("/proc/{}/comm", peer.pid())).unwrap_or_default();
-    format!("user {} by {} (process {})", peer.uid(), name.trim(), peer.pid())
+    let users = fs::read_to_string(USERS).unwrap_or_default();
+    // The unit hides processes of other users from the target, and so what they run.
+    let command = fs::read_to_string(format!("/proc/{}/comm", peer.pid())).ok();
+    described(user_name(&users, peer.uid()), peer.uid(), command.as_deref().map(str::trim), peer.pid())
+}
+
+/// A user and a process in words, as far as they are known.
+fn described(user: Option<&str>, uid: u32, command: Option<&str>, pid: i32) -> String {
+    let user = user.map_or_else(|| format!("uid {uid}"), |name| format!("user {name} (uid {uid})"));
+    let command = command.filter(|command| !command.is_empty());
+    let command = command.map(|command| format!(" ({command})")).unwrap_or_default();
+    format!("{user}, process {pid}{command}")
+}
+
+/// The name of a user. Only this file is asked: services for names may be on the network, and out of reach.
+fn user_name(users: &str, uid: u32) -> Option<&str> {
+    users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    })
 }
 
 /// The next line, or what there is of one that is too long. None at the end; what follows the last newline is no
@@ -299,6 +321,30 @@ mod tests {
     fn lines_come_whole_however_they_are_cut() {
         assert_eq!(lines(b"one\ntwo\n\nrest"), [b"one\n".to_vec(), b"two\n".to_vec(), b"\n".to_vec()]);
         assert_eq!(lines(b""), Vec::<Vec<u8>>::new());
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_told_with_what_makes_it() {
+        let (path, source) = (PathBuf::from("/no such/folder/control.sock"), io::ErrorKind::NotFound.into());
+        let said = ControlError { path, source }.to_string();
+        assert!(said.ends_with("its folder is not there: `mkdir -p '/no such/folder'` makes it"), "{said}");
+    }
+
+    #[test]
+    fn who_asks_is_named_without_a_hole() {
+        let users = "root:x:0:0:root:/root:/bin/sh\n+:::::\nana:x:1000:1000::/home/ana:/bin/sh\n";
+        assert_eq!(
+            described(user_name(users, 0), 0, Some("ringfab-target"), 7),
+            "user root (uid 0), process 7 (ringfab-target)"
+        );
+        assert_eq!(described(user_name(users, 1000), 1000, None, 7), "user ana (uid 1000), process 7");
+        assert_eq!(described(user_name(users, 100), 100, Some(""), 7), "uid 100, process 7");
+        let (one, _other) = UnixStream::pair().expect("a pair");
+        let said = peer(&one);
+        assert!(
+            said.contains(&format!("process {} (", std::process::id())) && !said.contains("  "),
+            "{said}"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, shell_word};
 
 use super::Finding;
 use crate::worker;
@@ -21,9 +21,6 @@ pub(super) fn finding(what: &str, file: &Path) -> Option<Finding> {
         Ok(Ok(false)) => format!("{} is not a directory", folder.visible()),
         Ok(Err(error)) => format!("{}: {error}", folder.visible()),
     };
-    Some(Finding {
-        what: what.to_owned(),
-        message,
-        advice: "make the directory, or name another file".into(),
-    })
+    let advice = format!("`mkdir -p {}`, or name another file", shell_word(folder.to_string_lossy()));
+    Some(Finding { what: what.to_owned(), message, advice: advice.into() })
 }

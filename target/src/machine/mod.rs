@@ -47,7 +47,7 @@ impl fmt::Display for Finding {
 
 impl From<Doubt> for Finding {
     fn from(Doubt { what, message, advice }: Doubt) -> Self {
-        Self { what, message, advice: advice.into() }
+        Self { what, message, advice }
     }
 }
 

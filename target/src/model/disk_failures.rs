@@ -3,6 +3,7 @@
 //! The system reports a failed write-back only once for each open file. So the namespace remembers the report until an
 //! administrator reopens its disk.
 
+use ringfab_base::shell_word;
 use ringfab_block::{Backing, BlockError};
 use ringfab_reactor::Time;
 
@@ -46,7 +47,8 @@ pub(crate) fn mark_lost(namespace: &Namespace, subsystem: &str, why: &str) {
     let reason = || {
         format!(
             "{why}; what was written may be lost, so that no Flush succeeds until \
-             `ringfab-target namespace reopen {nsid} --subsystem {subsystem}`"
+             `ringfab-target namespace reopen {nsid} --subsystem {}`",
+            shell_word(subsystem)
         )
     };
     if namespace.mark_lost(reason) {
@@ -60,7 +62,8 @@ pub(crate) fn fail_closed(namespace: &Namespace, subsystem: &str, why: &str) {
     let reason = || {
         format!(
             "{why}; nothing of it is read or written until its content is restored and \
-             `ringfab-target namespace reopen {nsid} --subsystem {subsystem}`"
+             `ringfab-target namespace reopen {nsid} --subsystem {}`",
+            shell_word(subsystem)
         )
     };
     if namespace.fail_closed(reason) {

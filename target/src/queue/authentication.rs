@@ -112,6 +112,11 @@ impl Authentication {
         self.is_proved() && !self.terms.only_makes_key()
     }
 
+    /// Whether the connection is only there to make a key for TLS.
+    pub(super) fn only_makes_key(&self) -> bool {
+        self.terms.only_makes_key()
+    }
+
     /// Whether the host has proved who it is.
     pub(super) fn is_proved(&self) -> bool {
         matches!(self.proof, Proof::Given)

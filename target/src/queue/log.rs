@@ -92,9 +92,11 @@ impl Connection {
         };
         let (host, subsystem) = names(controller);
         let id = controller.id();
-        let awaits_proof = self.authentication.as_deref().is_some_and(|one| !one.is_proved());
-        if awaits_proof && !disconnection.broken {
-            if has_left {
+        let awaits_proof = self.authentication.as_deref().filter(|one| !one.is_proved());
+        if let Some(awaited) = awaits_proof.filter(|_| !disconnection.broken) {
+            if has_left && awaited.only_makes_key() {
+                tracing::warn!(%peer, host, subsystem, queue, why = NO_TLS, end = why, "not over TLS");
+            } else if has_left {
                 tracing::warn!(%peer, host, subsystem, queue, why = NO_PROOF, end = why, "not authenticated");
             } else {
                 tracing::debug!(%peer, host, subsystem, queue, why, "disconnected without authentication");
@@ -133,6 +135,11 @@ impl Connection {
 
 /// What is said of a host that goes once it is asked to authenticate, as those do that have no key.
 const NO_PROOF: &str = "the host was asked to authenticate and has left without doing so: it may have no key";
+
+/// The same where the subsystem requires TLS, and the host came in clear text. It could have had authentication make a
+/// key for TLS, so it was asked for that; its own key would have done.
+const NO_TLS: &str = "the subsystem requires TLS, and the host came in clear text: it has not used its tls_key \
+                      (ringfab: --tls-key, Linux: nvme connect --tls), nor had authentication make a key (--concat)";
 
 /// What is said of a host that has shut its controller down, or disabled it, and then ends the connection without
 /// TLS's close_notify, as Linux hosts do.

@@ -219,6 +219,7 @@ const TARGET_TOML: FileFormat = FileFormat {
     about: "what a Ringfab target serves to whom",
     path: "/etc/ringfab/target.toml",
     example: include_str!("../../../configs/full.toml"),
+    documents: "/usr/share/doc/ringfab-target",
     see_also: &["ringfab-target(8)", "ringfab-target-check(8)", "ringfab-target-serve(8)"],
 };
 
@@ -382,6 +383,8 @@ mod tests {
         MANUAL.answer(Arguments::command(), &words).expect("asked").unwrap();
         let page = std::fs::read_to_string(folder.path().join("target.toml.5")).unwrap();
         let page = page.replace("\\-", "-").replace("\\&", "").replace("\\*(Aq", "'");
+        // Documents are named with where they are installed.
+        let page = page.replace(&format!("{}/docs/", TARGET_TOML.documents), "docs/");
         let mut count = 0;
         for line in TARGET_TOML.example.lines().map(|line| line.trim_start_matches('#').trim()) {
             assert!(page.contains(line), "the page does not say `{line}`");

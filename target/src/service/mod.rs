@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ringfab_base::{VisiblePath as _, counted};
+use ringfab_base::{VisiblePath as _, counted, without_folder};
 use ringfab_fabric::tcp::prepare_kernel_tls;
 use ringfab_process::limits;
 use ringfab_process::log::{self, NEVER_FOLDED};
@@ -135,7 +135,7 @@ pub enum ServeError {
     #[error("cannot start: {0}")]
     Start(io::Error),
     /// The ready file cannot be written.
-    #[error("cannot write the ready file {}: {source}", path.visible())]
+    #[error("cannot write the ready file {}: {source}{}", path.visible(), without_folder(path, source))]
     ReadyFile {
         /// Which file.
         path: PathBuf,
@@ -209,12 +209,13 @@ pub fn serve<R: Running>(
     let log_format = options.log_format.unwrap_or(config.target.log_format);
     let _log = log::start(&config.target.log, log_format, log::Parts::Named).map_err(ServeError::Log)?;
     let _files = FinishedFiles;
+    // First of all that no host may use a subsystem yet, and the command that changes it.
+    for doubt in doubts(&config) {
+        tracing::warn!("{doubt}");
+    }
     confine::announce(&confinement::layers());
     for finding in machine::exchangeable_keys(&config) {
         tracing::warn!("{finding}");
-    }
-    for doubt in doubts(&config) {
-        tracing::warn!("{doubt}");
     }
     limits::raise_descriptors();
     let signals = Signals::catch().map_err(ServeError::Signals)?;

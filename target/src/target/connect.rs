@@ -70,6 +70,10 @@ const DISABLE_SQ_FLOW_CONTROL: u8 = 1 << 2;
 /// Bits of CATTR that are defined: priority class, flow control, individual queue deletion.
 const CATTR_DEFINED: u8 = 0b1111;
 
+/// What a host lacks that does not come over TLS.
+const IN_CLEAR_TEXT: &str = "the connection is in clear text: the host has not used its tls_key (ringfab: --tls-key, \
+                             Linux: nvme connect --tls)";
+
 /// The fields of a Connect, each checked by itself.
 struct Connect {
     queue_id: u16,
@@ -142,13 +146,12 @@ impl Target {
         let Some(tls) = request.tls else {
             let listener = served.listener_at(request.listener).map(|one| one.config().tls);
             if listener == Some(ListenerTls::Required) {
-                return Some("the listener requires TLS, and the connection is in clear text".to_owned());
+                return Some(format!("the listener requires TLS, and {IN_CLEAR_TEXT}"));
             }
             let demands = served.find(subsystem_nqn).map(|one| one.demands());
             let refused = demands.is_some_and(|demands| demands.tls)
                 && concatenation(request, host_nqn, subsystem_nqn) == Concatenation::Refused;
-            return refused
-                .then(|| "the subsystem requires TLS, and the connection is in clear text".to_owned());
+            return refused.then(|| format!("the subsystem requires TLS, and {IN_CLEAR_TEXT}"));
         };
         if (tls.host(), tls.subsystem()) != (host_nqn, subsystem_nqn) {
             let (host, subsystem) = (tls.host(), tls.subsystem());

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ringfab_base::shell_quoted;
 use ringfab_spec::{NqnError, Status};
 
 use super::Target;
@@ -88,7 +89,11 @@ impl<'a> Refusal<'a> {
     fn of_host(&self) -> String {
         let (host, subsystem) = (self.host(), self.subsystem());
         if self.request.served.find(&subsystem).is_some_and(|one| !one.allows(&host)) {
-            return "the host is not among the allowed_hosts".to_owned();
+            return format!(
+                "the host is not among the allowed_hosts; `ringfab-target host allow {} --subsystem {}` lets it in",
+                shell_quoted(&host),
+                shell_quoted(&subsystem)
+            );
         }
         let trouble = self.target.channel_trouble(self.request, &host, &subsystem);
         trouble.unwrap_or_else(|| {

@@ -11,7 +11,9 @@ step "what is installed"
 is state "$(state ActiveState)" active
 is enabled "$(systemctl is-enabled $unit)" enabled
 is changed "$(dpkg -V ringfab-target ringfab)" ""
-has "$(dpkg-query -W -f '${Conffiles}' ringfab-target)" "$config"
+# The configuration is the administrator's, so that no upgrade asks about it.
+is conffiles "$(dpkg-query -W -f '${Conffiles}' ringfab-target)" ""
+is owner "$(stat -c '%U %a' $config)" "root 644"
 has "$(getent passwd ringfab)" nologin
 is folder "$(stat -c '%U %a' /srv/ringfab)" "ringfab 750"
 [ ! -e /usr/lib/debug ]
@@ -35,6 +37,13 @@ for program in ringfab-target ringfab; do
     done
     zcat /usr/share/doc/$program/changelog.Debian.gz | grep -q "^ringfab ("
 done
+
+step "other machines reach it, and one command lets a host in"
+has "$(ss -ltn)" '0\.0\.0\.0:4420'
+has "$(journalctl -q --no-pager -o cat -u $unit -t $unit | sed -n 1p)" 'no host may use it yet'
+allow_this_host
+# The commands have changed nothing else of it.
+cmp <(sed 's/^allowed_hosts = \[.*\]$/allowed_hosts = []/' $config) /usr/share/ringfab-target/target.toml
 
 step "its user and its restrictions"
 pid=$(state MainPID)

@@ -5,7 +5,8 @@ set -euo pipefail
 export DEBIAN_FRONTEND=noninteractive
 
 version() { dpkg-query -W -f '${Version}' "$1"; }
-upgrade() { apt-get install -y --no-install-recommends -o Dpkg::Options::=--force-confold "$@" 2>&1; }
+# Without options for dpkg: there is nothing to ask.
+upgrade() { apt-get install -y --no-install-recommends "$@" 2>&1; }
 
 step "it is there after a boot"
 is state "$(state ActiveState)" active
@@ -13,8 +14,8 @@ ringfab read "$url?ns=1" --length 1MiB >/before
 identity=$(sha256sum /var/lib/ringfab/identity)
 pid=$(state MainPID)
 
-step "an upgrade under load"
-sed -i 's/^# Try it.*/# This line is the administrator'"'"'s./' $config
+step "an upgrade under load, over an edited configuration, with another default"
+echo '# This line is the administrator'"'"'s.' >>$config
 cp $config /config
 start_load 6
 load_goes_on
@@ -29,13 +30,15 @@ is restarts "$(state NRestarts)" 0
 has "$(journal)" 'draining'
 lacks "$(journal)" 'drain timeout'
 cmp $config /config
+has "$(cat /usr/share/ringfab-target/target.toml)" '^# Another default'
 lacks "$said" 'refuses'
+lacks "$said" 'onfiguration file'
 is identity "$(sha256sum /var/lib/ringfab/identity)" "$identity"
 
 step "an upgrade to a version that refuses the configuration"
 echo 'colour = 1' >>$config
 pid=$(state MainPID)
-said=$(apt-get install -y --allow-downgrades -o Dpkg::Options::=--force-confold /packages/ringfab-target_*.deb 2>&1)
+said=$(apt-get install -y --allow-downgrades /packages/ringfab-target_*.deb 2>&1)
 has "$said" "refuses $config"
 has "$said" 'colour: is not a known key'
 has "$said" "systemctl restart $unit"

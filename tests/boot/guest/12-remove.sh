@@ -38,5 +38,6 @@ has "$said" '/etc/ringfab stays'
 is identity "$(sha256sum /var/lib/ringfab/identity)" "$identity"
 is data "$(head -c 256M $disk | sum)" "$data"
 is key "$(cat /etc/ringfab/keys/host)" secret
+is left "$(ls /etc/ringfab)" keys
 getent passwd ringfab
 ends

@@ -13,7 +13,7 @@ truncate -s 1G $disk
 systemctl enable --now $unit
 is state "$(state ActiveState)" active
 is user "$(ps -o user= -p "$(state MainPID)")" ringfab
-ringfab list "$url"
+allow_this_host
 
 step "the same files as the packages"
 # But for what only Debian has, and pages that it compresses.

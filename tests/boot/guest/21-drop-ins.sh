@@ -5,9 +5,9 @@ set -euo pipefail
 
 examples=/usr/share/doc/ringfab-target/drop-ins
 folder=/etc/systemd/system/$unit.service.d
+# As the comment of each says.
 apply() {
-    mkdir -p $folder
-    cp "$examples/$1" $folder/
+    (cd $examples && bash -euc "$(sed -n 's/^# \(install .*\)/\1/p' "$1")")
     systemctl daemon-reload
     has "$(systemctl cat $unit)" "$folder/$1"
 }
@@ -46,7 +46,7 @@ host=nqn.2024-01.org.example:host-1
 ringfab keys pair --directory /keys --host $host --subsystem "${url##*/}"
 install -m 0600 /keys/$host.keys /etc/ringfab/keys/host-1
 is owner "$(stat -c '%U %a' /etc/ringfab/keys/host-1)" "root 600"
-sed -i "s/^allow_any_host = true/allowed_hosts = [\"$host\"]/" $config
+sed -i "s/^allowed_hosts = .*/allowed_hosts = [\"$host\"]/" $config
 printf '[[host]]\nnqn = "%s"\n%s = "credential:host-1"\n%s = "credential:host-1"\n' $host dhchap_key \
     dhchap_controller_key >>$config
 not systemctl restart $unit

@@ -12,6 +12,8 @@ said=$(install_it)
 echo "$said"
 lacks "$said" systemd-sysusers
 has "$said" 'systemctl enable --now ringfab-target'
+has "$said" 'ringfab-target host allow HOSTNQN'
+cmp $config /usr/local/share/ringfab-target/target.toml
 is folder "$(stat -c '%U %a' /srv/ringfab)" "ringfab 750"
 
 step "a target, and a second time"
@@ -20,7 +22,7 @@ truncate -s 1G $disk
 bash -euc "$(sed -n 's/.*then: \(systemctl .*\)/\1/p' <<<"$said")"
 is state "$(state ActiveState)" active
 is user "$(ps -o user= -p "$(state MainPID)")" ringfab
-ringfab list "$url"
+allow_this_host
 has "$(systemctl cat ringfab-volume@data.service)" ExecStart=/usr/local/bin/ringfab
 is helper "$(sed -n 's/.*lines of fstab: //p' <<<"$said")" \
     "for name in mount umount; do ln -sf /usr/local/bin/ringfab /sbin/\$name.ringfab; done"

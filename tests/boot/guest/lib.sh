@@ -9,7 +9,7 @@ config=/etc/ringfab/target.toml
 # shellcheck disable=SC2034
 disk=/srv/ringfab/disk.img
 # Of the configuration that the package comes with.
-url=nvme+rdma://127.0.0.1/nqn.2024-01.org.example:disk
+url=nvme+tcp://127.0.0.1/nqn.2024-01.org.example:disk
 
 trap 'failed $LINENO' ERR
 failed() {
@@ -40,6 +40,23 @@ lacks() { ! grep -q -- "$2" <<<"$1" || { echo "there is '$2' in: $1" && return 1
 state() { systemctl show -P "$1" $unit; }
 journal() { journalctl -q --no-pager -o cat -u $unit; }
 journal_of() { journalctl -q --no-pager -o cat "_SYSTEMD_INVOCATION_ID=$1"; }
+# The name of this host, as a host that is refused is told.
+refused_as() { sed -n 's/.*the target refuses HOSTNQN, which is \([^; ]*\);.*/\1/p' <<<"$1"; }
+# The command that the log has for a host that is refused.
+lets_in() { journal | sed -n 's/.*not among the allowed_hosts; .\(ringfab-target host allow .*\). lets it in.*/\1/p'; }
+is_told() { [ -n "$(lets_in)" ]; }
+# As installed, the target lets nobody in; what it then says itself lets this host in.
+allow_this_host() {
+    local said
+    has "$(journal)" 'no host may use it yet; .ringfab-target host allow HOSTNQN.'
+    said=$(ringfab list "$url" 2>&1) && echo "everybody may use it" && return 1
+    until_it is_told
+    has "$(lets_in)" "$(refused_as "$said")"
+    said=$(bash -euc "$(lets_in | tail -n 1)" 2>&1)
+    has "$said" "is not in $config, so the next reload or restart takes it back"
+    ringfab-target config --save
+    ringfab list "$url"
+}
 # Waits for a command to succeed. A busy machine may need many seconds, so the bound is for what never comes.
 until_it() {
     local end=$((SECONDS + 60))

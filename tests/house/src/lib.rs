@@ -4,6 +4,7 @@
 
 mod layers;
 mod missing;
+mod pasted;
 mod pauses;
 mod public;
 mod sizes;

@@ -21,15 +21,21 @@ fn a_name_with_escape_codes_is_shown_by_mount_list_and_umount() {
         assert!(!text.lines().any(|line| line.starts_with("mount  forged")), "{what}: {text:?}");
     };
     harmless("mount", &machine.ok(&["mount", &url(&target, 1), &evil, "--mkfs", "ext4"]));
-    harmless("list", &machine.ok(&["list"]));
+    // What it shows can be pasted.
+    let pasted = shell_quoted(&evil).into_owned();
+    let listed = |text: &str| {
+        assert!(text.contains(&format!("  {pasted}  ")), "{text:?}");
+        assert!(!text.contains(['\u{1b}', '\u{202e}']) && text.lines().count() == 2, "{text:?}");
+    };
+    listed(&machine.ok(&["list"]));
     assert_eq!(machine.only()["directory"].as_str(), Some(evil.as_str()), "programs get it as it is");
     let again = machine.run(&["mount", &url(&target, 1), &machine.text("b")]);
     harmless("a second mount", &again.stderr);
     machine.kill_keeper();
     let dead = machine.ok(&["list"]);
-    harmless("list", &dead);
-    // What is to be done can be pasted.
-    assert!(dead.contains(&shell_quoted(&evil).into_owned()), "{dead}");
+    listed(&dead);
+    // And so can what is to be done.
+    assert!(dead.contains(&format!("`ringfab umount {pasted}`")), "{dead}");
     let gone = machine.run(&["umount", &evil, "--lazy"]);
     harmless("umount", &(gone.stdout + &gone.stderr));
     let never = machine.run(&["umount", &format!("{evil}/none\u{1b}")]);

@@ -1,10 +1,11 @@
 //! What is refused, and leaves nothing.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ringfab_tests::{NQN, Service, TestTarget, free_port, run_bounded, wait_until};
+use ringfab_tests::{NQN, Service, TestTarget, free_port, have, not_run, program, run_bounded, wait_until};
 
 use super::machine::Machine;
 use super::{mounted, target, url};
@@ -26,14 +27,18 @@ fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
         (&[both, directory], "several namespaces; choose one with --nsid: 1, 2"),
         (&[both, directory, "--nsid", "7"], "7"),
         (&[first, directory], "has no file system that is known here; --mkfs ext4 makes one"),
-        (&[first, &*no_directory], "No such file or directory"),
+        (&[first, &*no_directory], "has no file system that is known here"),
         (&[first, &*file], "is not a directory"),
         (&[first], "where to mount is missing"),
         (&["nvme+tcp://127.0.0.1", directory], "names no subsystem"),
         (&["http://127.0.0.1/x", directory], "an address begins with"),
         (&["unknown", directory], "is not an address"),
         (&[first, directory, "--mkfs", "../sh"], "is not a kind of file system"),
-        (&[first, directory, "--mkfs", "no-such"], "mkfs.no-such"),
+        // Before anything is attached: nobody listens there.
+        (
+            &[&*nobody, directory, "--mkfs", "no-such"],
+            "there is no program mkfs.no-such on this machine; install the",
+        ),
         (&[first, directory, "--mkfs", "ext4", "-o", "no-such-option"], "mount: "),
         (
             &[first, directory, "-o", "hostqnn=a,noatime"],
@@ -46,7 +51,83 @@ fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
         machine.assert_clean();
     }
     assert!(target.target.controllers().is_empty(), "all have left in order");
+    assert!(!Path::new(&no_directory).exists(), "it was made for a mount that has failed");
     machine.fails(&["umount", directory], "is not mounted");
+    if !have("mkfs.ocfs2") && !Path::new("/usr/sbin/mkfs.ocfs2").exists() {
+        machine.fails(&["mount", first, directory, "--mkfs", "ocfs2"], "`apt install ocfs2-tools` brings it");
+    }
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_made_and_goes_with_the_mount() {
+    let Some(machine) = Machine::new("a directory that is made for a mount") else { return };
+    let target = target();
+    let (url, directory) = (url(&target, 1), machine.text("new/deep/disk"));
+    let copy = || fs::copy("/proc/self/comm", machine.path("new/deep/disk/file"));
+    machine.fails(&["mount", &url, &directory], "has no file system that is known here");
+    assert!(copy().is_err(), "who goes on after a mount that has failed is told");
+    machine.ok(&["mount", &url, &directory, "--mkfs", "ext4"]);
+    let mode = fs::metadata(machine.path("new/deep")).expect("made").permissions().mode() & 0o777;
+    assert_eq!(mode, 0o755, "whatever the umask is");
+    copy().expect("it is mounted");
+    machine.ok(&["umount", &directory]);
+    machine.assert_clean();
+    assert!(!machine.path("new").exists() && copy().is_err(), "and who goes on after an unmount");
+    // The same for files, whose folder may have others in it by then.
+    let mut service = Service::start_with(
+        "ringfab",
+        |_| ["fuse", &url, &directory].map(str::to_owned).to_vec(),
+        &[("RINGFAB_RUNTIME_DIRECTORY", &machine.path("run"))],
+    );
+    assert!(machine.path("new/deep/disk/ns1").exists());
+    fs::write(machine.path("new/mine"), "").expect("a file");
+    service.signal("TERM");
+    assert!(service.wait(ringfab_tests::PATIENCE).success());
+    assert!(!machine.path("new/deep").exists() && machine.path("new/mine").exists());
+    fs::remove_dir_all(machine.path("new")).expect("removed");
+    // What cannot be made is told with the command for whoever may.
+    machine.fails(&["mount", &url, "/sys/none/x"], "cannot be where a file system is mounted");
+    fs::write(machine.path("file"), "").expect("a file");
+    machine.fails(&["mount", &url, &machine.text("file/x")], "file/x");
+}
+
+#[test]
+fn what_root_has_mounted_is_told_to_others_as_roots() {
+    let Some(machine) = Machine::new("what root has mounted") else { return };
+    if !nix::unistd::geteuid().is_root() || !have("setpriv") {
+        return not_run("what root has mounted: another user can be tried by root only");
+    }
+    let target = target();
+    mounted(&machine, &target, &[]);
+    let (directory, url) = (machine.text("a"), url(&target, 1));
+    for folder in [".", "a"] {
+        fs::set_permissions(machine.path(folder), Permissions::from_mode(0o755)).expect("its own folder");
+    }
+    fs::create_dir(machine.path("user")).expect("a folder");
+    fs::set_permissions(machine.path("user"), Permissions::from_mode(0o700)).expect("a private folder");
+    std::os::unix::fs::chown(machine.path("user"), Some(65534), Some(65534)).expect("it is theirs");
+    let by_nobody = |arguments: &[&str]| {
+        let other = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+        let mut command = Command::new("setpriv");
+        command.args(other).arg(program("ringfab")).args(arguments);
+        command.env("RINGFAB_RUNTIME_DIRECTORY", machine.path("user")).stdin(Stdio::null());
+        let output = command.output().expect("it runs");
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    };
+    for command in ["umount", "reset"] {
+        let said = by_nobody(&[command, &directory]);
+        let expected = format!(
+            "{directory} was mounted by root with `ringfab mount`: `sudo ringfab {command} {directory}`"
+        );
+        assert!(said.contains(&expected), "{said}");
+    }
+    for arguments in [&["list"][..], &["umount", &url], &["reset", &url]] {
+        let said = by_nobody(arguments);
+        assert!(said.contains("`sudo ringfab list`"), "{arguments:?}: {said}");
+    }
+    assert!(by_nobody(&["mount", &url, &directory]).contains("needs root (sudo)"));
+    machine.ok(&["umount", &directory]);
+    machine.assert_clean();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use ringfab_base::shell_quoted;
 use ringfab_tests::{NQN, mountinfo, program};
 
 use super::machine::{Machine, Said};
@@ -148,7 +149,7 @@ fn the_helper_does_as_mount_wants_it() {
     let none = run(&[&url, &machine.text("b"), "-o", "remount,ro"]);
     assert!(none.code == Some(32) && none.stderr.contains("is not mounted by `ringfab mount`"), "{none:?}");
     let wrong = run(&[&url, &machine.text("none"), "-o", "rw"]);
-    assert!(wrong.code == Some(32) && wrong.stderr.contains("No such file"), "{wrong:?}");
+    assert!(wrong.code == Some(32) && wrong.stderr.contains("two mounts would destroy it"), "{wrong:?}");
     let usage = run(&["http://x", &directory]);
     assert!(usage.code == Some(1) && usage.stderr.contains("an address begins with"), "{usage:?}");
     machine.ok(&["umount", &directory]);
@@ -171,7 +172,7 @@ fn a_line_of_fstab_without_the_network_is_told() {
     mounted(&machine, &target, &[]);
     machine.ok(&["umount", &machine.text("a")]);
     let helper = helper(&machine);
-    let (url, a, b) = (url(&target, 1), machine.text("a"), machine.text("b"));
+    let (url, a) = (url(&target, 1), machine.text("a"));
     let fstab = machine.text("fstab");
     let run = |program: &str, arguments: &[&str]| {
         let mut command = machine.command(program.as_ref(), arguments);
@@ -191,13 +192,14 @@ fn a_line_of_fstab_without_the_network_is_told() {
         (format!("{url} {a} ringfab _netdev 0 0"), "1: ok"),
         (format!("{url} {a} ringfab _netdev,keep_alive=soon 0 0"), "`soon` is not a time"),
         (format!("nothing {a} ringfab _netdev 0 0"), "`nothing` is not an address"),
-        (format!("{url} {b}/none ringfab _netdev 0 0"), "is not a directory"),
+        (format!("{url} {fstab} ringfab _netdev 0 0"), "is not a directory"),
         (format!("{url} / ringfab _netdev 0 0"), "/ cannot be where a file system is mounted"),
     ] {
         fs::write(&fstab, format!("{line}\n")).expect("written");
         let said = run(&ringfab, &["volume", "check"]);
         let is_fine = words.ends_with("ok");
-        let expected = if is_fine { format!("{fstab}:1: {url} on {a}: ok") } else { words.to_owned() };
+        let shown = shell_quoted(&url);
+        let expected = if is_fine { format!("{fstab}:1: {shown} on {a}: ok") } else { words.to_owned() };
         assert!(
             said.code == Some(i32::from(!is_fine)) && said.stdout.contains(&expected),
             "{line}: {said:?}"

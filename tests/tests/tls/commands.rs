@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use ringfab_tests::{NQN, Service, free_port, program};
+use ringfab_tests::{NQN, Service, free_port, program, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -87,7 +87,16 @@ fn two_commands_set_up_a_volume_that_is_authenticated_and_encrypted() {
         fs::set_permissions(&less, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("a mode");
         let output = Command::new("sh").args(["-c", &line]).output().expect("a shell");
         assert!(!output.status.success(), "without {key}");
+        // What lacks is told as that, at both ends.
+        let said = String::from_utf8_lossy(&output.stderr);
+        let lacks = "no key for TLS is given for it, only one for authentication; give the key for TLS";
+        assert_eq!(said.contains(lacks), key == "--tls-key", "{said}");
     }
+    wait_until("the target says what lacks", || {
+        let lacks =
+            "the subsystem requires TLS, and the host came in clear text: it has not used its tls_key";
+        service.log().lines().any(|line| line.contains("not over TLS") && line.contains(lacks))
+    });
     let log = service.log();
     assert!(log.contains("authenticated") && log.contains("TLS_AES_128_GCM_SHA256"), "{log}");
 }

@@ -310,7 +310,7 @@ fn what_is_in_the_way_is_said_with_what_to_do() {
     let mut clear = usual(&guarded);
     clear.concatenation = false;
     let error = connect(clear, 1).expect_err("it is demanded");
-    assert!(error.to_string().contains("use --concat"), "{error}");
+    assert!(error.to_string().contains("(--tls-key); if it has none, use --concat"), "{error}");
 }
 
 #[test]
@@ -338,7 +338,11 @@ fn commands_take_the_option_and_addresses_say_the_same() {
     }
     let rdma = disk.replace("nvme+tcp", "nvme+rdma");
     for (arguments, said) in [
-        ([&["list", &disk], &keys[..]].concat(), "use --concat"),
+        ([&["list", &disk], &keys[..]].concat(), "(--tls-key); if it has none, use --concat"),
+        (
+            vec!["list", &disk, "--hostnqn", HOST_NQN],
+            "over TLS only, and no key for TLS is given for it; give",
+        ),
         (vec!["list", &disk, "--concat"], "give --keys, or --dhchap-key"),
         ([&["list", &rdma], &both[..]].concat(), "--concat is for NVMe/TCP"),
         ([&["list", &disk, "--dhchap-groups", "null"], &both[..]].concat(), "without a DH group"),

@@ -4,6 +4,7 @@ mod codes;
 mod json;
 mod mistakes;
 mod pipes;
+mod places;
 mod progress;
 mod reset;
 mod screen;

@@ -10,25 +10,25 @@ use tempfile::TempDir;
 use super::{err, out, output, ringfab, target};
 
 /// A folder for entries, and servers that are noted there.
-struct Machine(TempDir);
+pub(super) struct Machine(pub(super) TempDir);
 
 impl Machine {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self(tempfile::Builder::new().permissions(private()).tempdir().expect("a folder"))
     }
 
     /// Runs a command of `ringfab` that sees what is noted here.
-    fn run(&self, arguments: &[&str]) -> Output {
+    pub(super) fn run(&self, arguments: &[&str]) -> Output {
         output(ringfab(arguments).env("RINGFAB_RUNTIME_DIRECTORY", self.0.path()))
     }
 
-    fn json(&self, arguments: &[&str]) -> Value {
+    pub(super) fn json(&self, arguments: &[&str]) -> Value {
         let output = self.run(&[arguments, &["--json"]].concat());
         assert!(output.status.success(), "{arguments:?}: {}", err(&output));
         serde_json::from_slice(&output.stdout).expect("JSON")
     }
 
-    fn nbd(&self, url: &str, more: &[&str]) -> Service {
+    pub(super) fn nbd(&self, url: &str, more: &[&str]) -> Service {
         let arguments = |folder: &Path| {
             let socket = folder.join("socket").display().to_string();
             let first = ["nbd", url, "--socket", &socket, "--reconnect-delay", "50ms"];
@@ -95,7 +95,7 @@ fn the_address_of_a_relative_socket_with_special_characters_is_usable_everywhere
         let mut reset = ringfab(&["reset", named]);
         let reset = output(reset.current_dir(directory).env("RINGFAB_RUNTIME_DIRECTORY", machine.0.path()));
         assert!(
-            out(&reset).contains(&format!("{uri}: the controller was reset")),
+            out(&reset).contains(&format!("'{uri}': the controller was reset")),
             "{named}: {}",
             err(&reset)
         );

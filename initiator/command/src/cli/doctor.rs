@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use ringfab_base::visible;
+use ringfab_base::{shell_word, visible};
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::discovery::{DiscoveryLog, discover};
 use ringfab_initiator::{Cause, ConnectError, ConnectOptions, HostName, Provider, Step, Transport, Url};
@@ -310,17 +310,24 @@ fn subsystems(log: &DiscoveryLog, options: &ConnectOptions) -> Result<((), Strin
     names.sort_unstable();
     names.dedup();
     let (host, wanted) = (&options.host.nqn, options.url.subsystem_nqn());
-    let allow = format!("allow this host there: `ringfab-target host allow {host} --subsystem NQN`");
+    let allow = |subsystem: &str| {
+        format!(
+            "allow this host there: `ringfab-target host allow {} --subsystem {subsystem}`",
+            shell_word(host)
+        )
+    };
     if names.is_empty() {
-        return Err(Failure::new(format!("the host {host} may use none"), allow).at(Step::FabricsConnect));
+        let subsystem = if options.url.is_discovery() { "NQN".to_owned() } else { shell_word(wanted) };
+        let why = format!("the host {host} may use none");
+        return Err(Failure::new(why, allow(&subsystem)).at(Step::FabricsConnect));
     }
     let shown = format!("the host {host} may use {}", names.join(", "));
     if options.url.is_discovery() || names.contains(&wanted) {
         return Ok(((), shown));
     }
     let why = format!("{wanted} is not among them: {shown}");
-    Err(Failure::new(why, format!("correct the subsystem in the address, or {allow}"))
-        .at(Step::FabricsConnect))
+    let advice = format!("correct the subsystem in the address, or {}", allow(&shell_word(wanted)));
+    Err(Failure::new(why, advice).at(Step::FabricsConnect))
 }
 
 fn connect(options: &ConnectOptions, engine: &EngineOptions) -> Result<(Controller, String), Failure> {

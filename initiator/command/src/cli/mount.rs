@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
 use clap::Parser as _;
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, shell_word};
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::Cancelled;
 use ringfab_front_ends::output;
@@ -150,7 +150,7 @@ impl Checked {
     /// None for a mistake in the file, which is told with its line.
     fn line(&self) -> Option<String> {
         let (address, directory) = (self.address.as_ref()?, self.directory.as_ref()?);
-        Some(format!("{}: {address} on {}: {}", self.label, directory.visible(), self.said()))
+        Some(format!("{}: {} on {}: {}", self.label, shell_word(address), directory.visible(), self.said()))
     }
 }
 

@@ -21,18 +21,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use clap::{ArgGroup, Args};
 use nix::sys::signal::Signal;
-use ringfab_base::visible;
+use ringfab_base::shell_word;
 use ringfab_initiator::discovery::{DiscoveryTrouble, DiscoveryWatch};
 use ringfab_initiator::{ConnectOptions, Url};
 use serde_json::{Value, json};
 
 use crate::context::{Context, Usage};
 use crate::interrupt::Cancelled;
+use crate::made_directories::{MadeDirectories, OpenTo};
 use crate::mdns::{self, Browser, Heard};
 use crate::options::{ConnectArgs, Tuning};
 use crate::output;
 use crate::ready::{self, Ready};
-use place::{Directory, Place};
+use place::Place;
 use service::{Service, Settings};
 use subsystems::{Change, Offer, Subsystems, Told};
 
@@ -99,7 +100,7 @@ pub fn run(args: &ConnectAllArgs, context: &Context) -> Result<()> {
         // Nobody decides any more when all is over.
         let _over = signals.send(Event::Signal(signal));
     });
-    let directory = Directory::new(place.directory())?;
+    let directory = MadeDirectories::new(place.directory(), OpenTo::Umask)?;
     let settings = Settings { tuning: args.tuning.clone(), place, read_only: args.read_only };
     let mut all = All {
         args,
@@ -137,8 +138,10 @@ fn watch(args: &ConnectAllArgs, context: &Context, sender: &Sender<Event>) -> Re
     });
     for url in &args.urls {
         if url.subsystem.is_some() && !url.is_discovery() || url.namespace.is_some() {
-            let text =
-                format!("{url} is the address of a subsystem; connect-all takes discovery controllers");
+            let text = format!(
+                "{} is the address of a subsystem; connect-all takes discovery controllers",
+                shell_word(url)
+            );
             return Err(Usage(text).into());
         }
         watch.add(&prepared(args, Url { subsystem: None, ..url.clone() })?.url)?;
@@ -252,7 +255,10 @@ impl All<'_> {
             Some(Change::Serving(nqn, offer)) => output::announce(
                 self.json,
                 || json!({ "added": describe(&nqn, &offer) }),
-                || format!("+ {nqn} at {}: {}", visible(&offer.at), visible(offer.disks.join(", "))),
+                || {
+                    let disks: Vec<String> = offer.disks.iter().map(shell_word).collect();
+                    format!("+ {nqn} at {}: {}", shell_word(&offer.at), disks.join(", "))
+                },
             ),
             Some(Change::Ended { nqn, served, error }) => {
                 if served {

@@ -1,10 +1,8 @@
 //! Where the front end of a subsystem is.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use ringfab_base::VisiblePath as _;
 
@@ -61,31 +59,6 @@ fn file_name(nqn: &str) -> String {
     }
 }
 
-/// A directory that is there while it is used. One that was there before stays.
-#[derive(Debug)]
-pub(super) struct Directory(Option<PathBuf>);
-
-impl Directory {
-    /// Makes it if it is not there.
-    pub(super) fn new(path: &Path) -> Result<Self> {
-        match fs::create_dir(path) {
-            Ok(()) => Ok(Self(Some(path.to_owned()))),
-            // A mount whose server has died looks like no directory. Whoever mounts there deals with it.
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(Self(None)),
-            Err(error) => Err(error).with_context(|| format!("make the directory {}", path.visible())),
-        }
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let Some(path) = &self.0 else { return };
-        if let Err(error) = fs::remove_dir(path) {
-            tracing::warn!(%error, path = %path.visible(), "the directory stays");
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -106,14 +79,5 @@ mod tests {
         assert_eq!(sockets.of("a").expect("a path"), Path::new("/run/all/a.sock"));
         let refused = sockets.of(&"x".repeat(200)).expect_err("too long").to_string();
         assert!(refused.contains("107"), "{refused}");
-    }
-
-    #[test]
-    fn a_directory_that_was_there_before_stays() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (old, new) = (folder.path().join("old"), folder.path().join("new"));
-        fs::create_dir(&old).expect("a directory");
-        drop((Directory::new(&old).expect("there"), Directory::new(&new).expect("made")));
-        assert!(old.exists() && !new.exists());
     }
 }

@@ -7,7 +7,7 @@ use anyhow::{Result, anyhow};
 use nix::sys::signal::Signal;
 use ringfab_initiator::Url;
 
-use super::place::{Directory, Place};
+use super::place::Place;
 use super::subsystems::{Handle, Offer, Told};
 use crate::fuse::{self, FuseArgs};
 use crate::interrupt::Interrupt;
@@ -138,7 +138,6 @@ impl Run {
                 })
             }
             Place::Fuse(_) => {
-                let _directory = Directory::new(&path)?;
                 let args = FuseArgs::at(connect, path.clone(), read_only, FUSE_THREADS);
                 fuse::serve_until(&args, &self.interrupt, |controller, paths| {
                     let entry = args.register(controller);

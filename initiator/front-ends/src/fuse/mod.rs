@@ -37,7 +37,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Args, ValueEnum};
-use ringfab_base::visible;
+use ringfab_base::shell_word;
 use ringfab_initiator::blocking::{CancelToken, Controller};
 use serde_json::json;
 
@@ -45,6 +45,7 @@ use crate::context::Context;
 use crate::engine::attach_service;
 use crate::failures;
 use crate::interrupt::Interrupt;
+use crate::made_directories::{MadeDirectories, OpenTo};
 use crate::namespaces::NO_NAMESPACE;
 use crate::options::ConnectArgs;
 use crate::output;
@@ -157,6 +158,9 @@ pub(crate) fn serve_until<R>(
     let mut config = mount::config(args)?;
     let read_only = config.mount_options.contains(&fuser::MountOption::RO);
     let directory = &args.directory;
+    mount::check_machine()?;
+    // They go last.
+    let _made = MadeDirectories::new(directory, OpenTo::Umask)?;
     mount_point::prepare(directory)?;
     let cancel = CancelToken::new();
     let size = channel_size(args.io_uring)?;
@@ -252,6 +256,6 @@ fn announce(paths: &[String], as_json: bool) {
     output::announce(
         as_json,
         || json!({ "files": paths }),
-        || format!("serving {}", visible(paths.join(", "))),
+        || format!("serving {}", paths.iter().map(shell_word).collect::<Vec<_>>().join(", ")),
     );
 }

@@ -11,11 +11,12 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use fuser::{Config, MountOption, Session, SessionACL};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
 use ringfab_base::VisiblePath as _;
 use ringfab_initiator::blocking::CancelToken;
 
@@ -25,6 +26,7 @@ use crate::context::Usage;
 use crate::interrupt::EXIT_CANCELLED;
 use crate::interrupt::Interrupt;
 use crate::mounts::holders;
+use crate::programs;
 
 /// How long to try an ordinary unmount while files are open, after SIGTERM or when a service cannot serve.
 const BUSY: Duration = Duration::from_secs(3);
@@ -37,6 +39,9 @@ const CANCELLED: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_millis(50);
 /// Addresses that a thread takes: its buffer of 16 MiB and its stack of 2 MiB, with what lies around them.
 const THREAD_BYTES: usize = 20 << 20;
+
+/// What mounts and unmounts for users who may not.
+const FUSERMOUNT: &str = "fusermount3";
 
 /// What the source of our mounts begins with, unless the user named another one. The kernel does not show the subtype
 /// of each.
@@ -94,6 +99,18 @@ pub(crate) fn config(args: &FuseArgs) -> Result<Config> {
     Ok(config)
 }
 
+/// Whether this user can mount at all, before anything is attached for it.
+///
+/// # Errors
+/// What is missing.
+pub(super) fn check_machine() -> Result<()> {
+    ensure!(
+        Path::new("/dev/fuse").exists(),
+        "there is no /dev/fuse (the kernel's module: `modprobe fuse` as root); `ringfab nbd` does without"
+    );
+    if geteuid().is_root() { Ok(()) } else { programs::ensure_there(FUSERMOUNT) }
+}
+
 impl Mounted {
     /// Mounts, and starts the threads. In between, `mounted` is given `/dev/fuse`; its error unmounts.
     pub(crate) fn new(
@@ -104,9 +121,8 @@ impl Mounted {
     ) -> Result<Self> {
         let directory = directory.canonicalize().with_context(|| format!("find {}", directory.visible()))?;
         ensure_memory(config)?;
-        let session = Session::new(files, &directory, config).with_context(|| {
-            format!("mount on {} (it needs /dev/fuse, and root or fusermount3)", directory.visible())
-        })?;
+        let session = Session::new(files, &directory, config)
+            .with_context(|| format!("mount on {} (it needs /dev/fuse)", directory.visible()))?;
         mounted(session.as_fd().try_clone_to_owned().context("the descriptor of /dev/fuse")?)?;
         let (told, news) = sync_channel(8);
         let ended = told.clone();
@@ -236,7 +252,7 @@ pub(super) fn unmount(directory: &Path, flags: MntFlags) -> Result<(), Errno> {
         result => return result,
     }
     let lazy = if flags.contains(MntFlags::MNT_DETACH) { "-uqz" } else { "-uq" };
-    let mut command = Command::new("fusermount3");
+    let mut command = Command::new(FUSERMOUNT);
     command
         .arg(lazy)
         .arg("--")

@@ -1,5 +1,6 @@
 //! The mount point before we mount there.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -7,6 +8,7 @@ use nix::mount::MntFlags;
 use ringfab_base::{VisiblePath as _, shell_quoted, visible};
 
 use super::mount::{SOURCE, unmount};
+use crate::mounts::device;
 use crate::mounts::holders::Mount;
 use crate::registry::has_dead_server;
 
@@ -68,10 +70,32 @@ fn unmount_dead(path: &Path) -> Result<()> {
 pub(crate) fn absolute(directory: &Path) -> Result<PathBuf> {
     let whole = std::path::absolute(directory).with_context(|| format!("find {}", directory.visible()))?;
     let found = match (whole.parent(), whole.file_name()) {
-        (Some(parent), Some(name)) => parent.canonicalize().map(|parent| parent.join(name)),
+        (Some(parent), Some(name)) => canonical_as_far_as_it_is_there(parent).map(|parent| parent.join(name)),
         _ => whole.canonicalize(),
     };
     // A name that is itself a link is followed, unless what is there is dead.
     let found = found.with_context(|| format!("find {}", directory.visible()))?;
     Ok(found.canonicalize().unwrap_or(found))
+}
+
+/// A path without links, whose end need not be there yet.
+fn canonical_as_far_as_it_is_there(path: &Path) -> io::Result<PathBuf> {
+    match (path.canonicalize(), path.parent(), path.file_name()) {
+        (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
+            canonical_as_far_as_it_is_there(parent).map(|parent| parent.join(name))
+        }
+        (found, ..) => found,
+    }
+}
+
+/// Whose mount of ours this is: of `ringfab fuse`, or a file system that `ringfab mount` has on top of one. None when
+/// it is neither.
+pub(crate) fn owner(mount: &Mount) -> Option<u32> {
+    let below = || device::file(Path::new(&mount.source));
+    let files =
+        |file: PathBuf| Mount::all().into_iter().rfind(|one| is_ours(one) && file.starts_with(&one.at));
+    match is_ours(mount) {
+        true => mount.user,
+        false => below().and_then(files)?.user,
+    }
 }

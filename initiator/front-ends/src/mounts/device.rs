@@ -10,14 +10,14 @@ const SECTOR_BYTES: u64 = 512;
 
 /// Whether a device has this file.
 pub(crate) fn has_file(device: &Path, file: &Path) -> bool {
-    backing_file(device).is_some_and(|found| found == file)
+    self::file(device).is_some_and(|found| found == file)
 }
 
 /// The devices whose file is below a directory.
 pub(crate) fn below(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let devices = entries.map(|entry| Path::new("/dev").join(entry.file_name()));
-    devices.filter(|device| backing_file(device).is_some_and(|file| file.starts_with(directory))).collect()
+    devices.filter(|device| file(device).is_some_and(|file| file.starts_with(directory))).collect()
 }
 
 /// Where a device is mounted.
@@ -60,7 +60,7 @@ pub(crate) fn does_direct_io(device: &Path) -> bool {
 /// gone, too, the kernel shows the file's path from the mount's root.
 pub(crate) fn is_lost_at(directory: &Path) -> bool {
     let device = Mount::at(directory).map(|mount| PathBuf::from(mount.source));
-    let file = device.and_then(|device| backing_file(&device));
+    let file = device.and_then(|device| self::file(&device));
     file.is_some_and(|file| is_disk_at_root(&file) && !file.exists())
 }
 
@@ -68,7 +68,8 @@ fn is_disk_at_root(file: &Path) -> bool {
     file.to_str().and_then(|file| file.strip_prefix("/ns")).is_some_and(|nsid| nsid.parse::<u32>().is_ok())
 }
 
-fn backing_file(device: &Path) -> Option<PathBuf> {
+/// The file that a loop device is on, by the name that it had.
+pub(crate) fn file(device: &Path) -> Option<PathBuf> {
     attribute(device, "loop/backing_file").map(PathBuf::from)
 }
 

@@ -175,6 +175,8 @@ pub(crate) struct Mount {
     pub(crate) at: PathBuf,
     pub(crate) kind: String,
     pub(crate) source: String,
+    /// Who has mounted it, of FUSE.
+    pub(crate) user: Option<u32>,
 }
 
 impl Mount {
@@ -183,12 +185,10 @@ impl Mount {
         let id = front.split(' ').next()?.parse().ok()?;
         let at = unescape(front.split(' ').nth(4)?);
         let mut back = back.split(' ');
-        Some(Self {
-            id,
-            at: PathBuf::from(at),
-            kind: back.next()?.to_owned(),
-            source: unescape(back.next()?),
-        })
+        let (kind, source) = (back.next()?.to_owned(), unescape(back.next()?));
+        let mut options = back.next().unwrap_or_default().split(',');
+        let user = options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok());
+        Some(Self { id, at: PathBuf::from(at), kind, source, user })
     }
 
     /// All mounts that this process sees, in the order in which they lie on each other.
@@ -237,7 +237,7 @@ mod tests {
         let mount = Mount::parse(line).expect("a line");
         let expected = (36, PathBuf::from("/mnt/my disk"), "fuse.ringfab".to_owned());
         assert_eq!((mount.id, mount.at, mount.kind), expected);
-        assert_eq!(mount.source, r"10.0.0.5:4420/a\b");
+        assert_eq!((mount.source.as_str(), mount.user), (r"10.0.0.5:4420/a\b", Some(0)));
         assert_eq!(Mount::parse("36 35 0:41 / /mnt"), None);
         let loops = "1 2 7:0 / /mnt/a rw - ext4 /dev/loop0 rw\n1 2 7:1 / /mnt/b rw - ext4 /dev/loop10 rw\n";
         assert_eq!(mounted_from(loops, "/dev/loop0"), [PathBuf::from("/mnt/a")]);

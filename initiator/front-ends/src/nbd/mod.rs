@@ -34,13 +34,14 @@ mod wire;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
+use ringfab_base::shell_word;
 use ringfab_initiator::ZonedIp;
 use ringfab_initiator::blocking::{CancelToken, Controller, EngineClient};
 use ringfab_memory::ClassLayout;
@@ -51,6 +52,7 @@ use crate::context::Context;
 use crate::engine::attach_service;
 use crate::failures;
 use crate::interrupt::Interrupt;
+use crate::made_directories::MadeDirectories;
 use crate::options::ConnectArgs;
 use crate::output;
 use crate::quantity::cores;
@@ -148,10 +150,8 @@ pub(crate) fn serve_until<R>(
     let mut options = args.connect.connect_options()?;
     let connections = usize::from(args.connections_max.div_ceil(args.cores.get()));
     options.waiting_max = options.waiting_max.max(connections * COMMANDS_MAX);
-    // Before anything is attached: this is looked at again when it is listened on.
-    if let Some(path) = &args.listen.socket {
-        socket_path::prepare(path)?;
-    }
+    // Before anything is attached: this is looked at again when it is listened on. What is made here goes last.
+    let _made = args.listen.socket.as_deref().map(prepared).transpose()?;
     let mut engine = args.connect.engine_options(CancelToken::new());
     engine.threads = args.cores.get();
     engine.client_buffers = buffers(connections);
@@ -234,6 +234,13 @@ fn start_server(
     Ok(started?)
 }
 
+/// The folder of a socket, if it was not there, and nothing in the place of the socket.
+fn prepared(socket: &Path) -> Result<MadeDirectories> {
+    let made = MadeDirectories::of_file(socket)?;
+    socket_path::prepare(socket)?;
+    Ok(made)
+}
+
 fn announce(as_json: bool, uri: &str, exports: &[Export]) {
     let entry = |export: &Export| {
         let (name, bytes, read_only) = (&export.name, export.bytes(), export.is_read_only());
@@ -244,7 +251,7 @@ fn announce(as_json: bool, uri: &str, exports: &[Export]) {
         || json!({ "uri": uri, "exports": exports.iter().map(entry).collect::<Vec<_>>() }),
         || {
             let names: Vec<&str> = exports.iter().map(|export| export.name.as_str()).collect();
-            format!("serving {} at {uri}", names.join(", "))
+            format!("serving {} at {}", names.join(", "), shell_word(uri))
         },
     );
 }

@@ -13,7 +13,7 @@ use nix::sys::socket::{
     AddressFamily, SockFlag, SockType, UnixAddr, connect, getsockopt, socket, sockopt::PeerCredentials,
 };
 use nix::unistd::geteuid;
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, shell_word};
 
 /// How long the kernel may hold the socket of a process that was killed, and how often to look.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,8 +39,9 @@ pub(super) fn prepare(path: &Path) -> Result<()> {
     }
     ensure!(
         found.uid() == geteuid().as_raw(),
-        "{shown} is an old socket of user {}; remove it with `rm {shown}`",
-        found.uid()
+        "{shown} is an old socket of user {}; remove it with `rm {}`",
+        found.uid(),
+        shell_word(path.to_string_lossy())
     );
     std::fs::remove_file(path).with_context(|| format!("remove the old socket {shown}"))?;
     tracing::warn!("{shown}: removed an old socket on which nobody listened");

@@ -6,9 +6,9 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use nix::unistd::geteuid;
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, without_folder};
 
 /// In the environment: another folder.
 const VARIABLE: &str = "RINGFAB_RUNTIME_DIRECTORY";
@@ -26,7 +26,7 @@ pub(crate) fn folder() -> Result<PathBuf> {
     let shown = folder.visible();
     match DirBuilder::new().mode(0o700).create(&folder) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
-            return Err(error).with_context(|| format!("make the folder {shown}"));
+            bail!("make the folder {shown}: {error}{}", without_folder(&folder, &error));
         }
         _ => {}
     }

@@ -2,15 +2,17 @@
 //!
 //! Nobody waits for them without a bound: a program that unmounts a disk whose target is away cannot be killed.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, getpgrp};
+
+use crate::programs;
 
 /// What is kept of what a program says.
 const SAID_BYTES_MAX: u64 = 64 << 10;
@@ -19,8 +21,6 @@ const OUTPUT: Duration = Duration::from_millis(500);
 /// How long what was killed may take to go.
 const GONE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(10);
-/// Where such programs are, beside `PATH`: what a service manager or mount(8) gives may be short.
-const FOLDERS: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// A program that runs. Its children belong to it: they end together.
 pub(super) struct Running {
@@ -69,16 +69,19 @@ impl Running {
     /// # Errors
     /// When it cannot be.
     pub(super) fn start_command(mut command: Command, bond: Bond) -> Result<Self> {
-        let path =
-            std::env::var("PATH").map_or_else(|_| FOLDERS.to_owned(), |path| format!("{path}:{FOLDERS}"));
         let name = command.get_program().to_string_lossy().into_owned();
-        command.env("PATH", path).env("LC_ALL", "C").current_dir("/");
+        command.env("PATH", programs::search_path()).env("LC_ALL", "C").current_dir("/");
         if bond != Bond::Together {
             command.process_group(0);
         }
         command.stdin(if bond == Bond::Lifeline { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("run {name}"))?;
+        let mut child = match command.spawn() {
+            Err(error) if error.kind() == ErrorKind::NotFound && !name.contains('/') => {
+                return Err(anyhow!(programs::missing(&name)));
+            }
+            spawned => spawned.with_context(|| format!("run {name}"))?,
+        };
         let stdout = collect(child.stdout.take());
         let stderr = collect(child.stderr.take());
         let lifeline = child.stdin.take();
@@ -210,7 +213,10 @@ mod tests {
         );
         assert!(run("sleep", &["5"], |age| age < Duration::from_millis(50)).expect("it runs").is_none());
         let error = run_to_end("no-such-program", &[]).expect_err("it is not there");
-        assert_eq!(error.to_string(), "run no-such-program");
+        assert!(
+            error.to_string().starts_with("there is no program no-such-program on this machine;"),
+            "{error}"
+        );
         let mut running = Running::start("sh", &["-c", "sleep 60 & sleep 60"]).expect("it runs");
         running.kill();
         assert!(running.poll().expect("its state").is_some(), "it has ended");

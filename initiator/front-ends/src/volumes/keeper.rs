@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use nix::sys::signal::Signal;
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, shell_word};
 use ringfab_initiator::blocking::Controller;
 use ringfab_initiator::{ConnectError, Namespace};
 
@@ -30,6 +30,7 @@ use crate::context::Context;
 use crate::failures;
 use crate::fuse::{self, FuseArgs, disk_file};
 use crate::interrupt::{Cancelled, Interrupt};
+use crate::made_directories::{MadeDirectories, OpenTo};
 use crate::mounts::device;
 use crate::mounts::holders::Mount;
 use crate::namespaces::only_namespace;
@@ -126,6 +127,7 @@ impl<'a> Keeper<'a> {
         }
         // Now that what was left is gone.
         self.plan.check_machine()?;
+        let made = MadeDirectories::new(&self.plan.directory, OpenTo::All)?;
         let files = registry::folder()?.join(&self.plan.name);
         let mut facts = Facts::new(Kind::Mount, &self.plan.connect.url, "", &[]);
         facts.nqn = self.plan.connect.url.subsystem_nqn().to_owned();
@@ -149,6 +151,7 @@ impl<'a> Keeper<'a> {
         }
         // In order, there is nothing left of it. The entry goes last: whoever waits for it finds nothing.
         let cleaned = leftovers::clean(&files, Some(&self.plan.directory), Busy::Detach);
+        drop(made);
         let kept = served.and(cleaned);
         if kept.is_ok() && lost.is_none() {
             report::forget_log(&self.plan.name);
@@ -373,7 +376,8 @@ fn said(plan: &Plan, facts: &Facts) -> String {
     let size = disk.map(|disk| Bytes(disk.bytes).to_string()).unwrap_or_default();
     let fstype = facts.fstype.as_deref().unwrap_or("a file system");
     let access = if facts.read_only { ", read only" } else { "" };
-    format!("{} is mounted on {directory} ({fstype}, {size}, {}{access})", facts.address, device.visible())
+    let address = shell_word(&facts.address);
+    format!("{address} is mounted on {directory} ({fstype}, {size}, {}{access})", device.visible())
 }
 
 /// The system shall not choose this process when memory is short: a disk would be gone, and little memory won.

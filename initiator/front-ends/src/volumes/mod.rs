@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | [`file`] | `volumes.toml` |
 //! | [`fstab`] | lines of fstab |
+//! | `others` | what other users have mounted |
 //! | `holding` | which options of a volume hold |
 //! | [`arguments`] | other ways to say what `ringfab mount` shall do: a name, fstab, mount(8) |
 //! | [`child`] | programs that are run: mount, umount, fsck, mkfs |
@@ -38,6 +39,7 @@ pub mod fstab;
 mod holding;
 mod keeper;
 mod leftovers;
+pub(crate) mod others;
 mod plan;
 mod remount;
 mod step;
@@ -68,7 +70,8 @@ pub struct MountArgs {
     /// the options of other commands; or the name of a volume in /etc/ringfab/volumes.toml, or in the file that
     /// $RINGFAB_VOLUMES names
     pub source: String,
-    /// Where to mount. A volume has a directory of its own
+    /// Where to mount. A directory that is not there is made, and goes when the mount has ended or failed. A volume has
+    /// a directory of its own
     pub directory: Option<PathBuf>,
     /// Mount options, as mount(8) takes them. Options of this command may be among them: hostnqn=NQN,
     /// tls_key=file:PATH, fstype=ext4. A key itself is refused here, unlike with other commands: others would see it as
@@ -152,7 +155,9 @@ pub fn mount(args: &MountArgs, context: &Context) -> Result<()> {
 pub fn check(args: &MountArgs) -> Result<()> {
     let plan = plan::Plan::new(args)?;
     let shown = plan.directory.visible();
-    anyhow::ensure!(plan.directory.is_dir(), "{shown} is not a directory");
+    // One that is not there is made for the mount.
+    let is_fine = plan.directory.is_dir() || plan::is_missing(&plan.directory);
+    anyhow::ensure!(is_fine, "{shown} is not a directory");
     // A loop device may be the volume itself.
     let is_other = |mount: &Mount| mount.kind != "autofs" && !mount.source.starts_with("/dev/loop");
     match Mount::at(&plan.directory).filter(is_other) {

@@ -1,18 +1,20 @@
 //! What is to be mounted, and where.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use nix::unistd::geteuid;
-use ringfab_base::VisiblePath as _;
+use ringfab_base::{VisiblePath as _, shell_word};
 use ringfab_initiator::Url;
 
-use super::MountArgs;
+use super::{MountArgs, step};
 use crate::context::Usage;
 use crate::fuse::mount_point;
 use crate::mounts::holders::Mount;
 use crate::options::ConnectArgs;
 use crate::precedence::Twin;
+use crate::programs;
 use crate::registry::{self, Claim, Entry, Facts, Standing};
 
 /// How often an entry is asked for whose owner has just ended: somebody else may be faster.
@@ -30,6 +32,9 @@ pub(super) struct Plan {
     pub(super) read_only: bool,
     /// For mount(8).
     pub(super) options: String,
+    /// The file system to be made.
+    mkfs: Option<String>,
+    fsck: bool,
 }
 
 impl Plan {
@@ -40,9 +45,11 @@ impl Plan {
     pub(super) fn new(args: &MountArgs) -> Result<Self> {
         let mut url: Url = args.source.parse().map_err(|error| Usage(format!("{error}")))?;
         if url.is_discovery() {
-            return Err(
-                Usage(format!("{url} names no subsystem; `ringfab discover {url}` lists them")).into()
-            );
+            return Err(Usage(format!(
+                "{url} names no subsystem; `ringfab discover {}` lists them",
+                shell_word(&url)
+            ))
+            .into());
         }
         url.namespace = Twin::new("nsid", "ns").settle(args.nsid, url.namespace, u32::to_string);
         let Some(directory) = &args.directory else {
@@ -60,10 +67,19 @@ impl Plan {
         refuse_place(&directory)?;
         refuse_options(&args.options)?;
         let name = entry_name(&directory);
-        Ok(Self { connect, directory, name, read_only, options: rest })
+        let (mkfs, fsck) = (args.mkfs.clone(), args.fsck);
+        Ok(Self { connect, directory, name, read_only, options: rest, mkfs, fsck })
     }
 
-    /// Whether this process may mount, and the directory is one to mount on.
+    /// The programs that this needs. A file system may ask for another one, once it is known.
+    fn check_programs(&self) -> Result<()> {
+        let fsck = self.fsck.then(|| "fsck".to_owned());
+        let maker = self.mkfs.as_deref().map(step::maker).transpose()?;
+        let mut named = ["blkid", "mount", "umount"].map(str::to_owned).into_iter().chain(fsck).chain(maker);
+        named.try_for_each(|program| programs::ensure_there(&program))
+    }
+
+    /// Whether this process may mount, and the directory is one to mount on, or can be one.
     ///
     /// # Errors
     /// What is in the way, and what to do.
@@ -71,13 +87,18 @@ impl Plan {
         let shown = self.directory.visible();
         ensure!(
             geteuid().is_root(),
-            "mounting a file system needs root; `ringfab fuse` and `ringfab nbd` do not"
+            "mounting a file system needs root (sudo); `ringfab fuse` and `ringfab nbd` do not"
         );
         ensure!(
             Path::new("/dev/fuse").exists(),
-            "there is no /dev/fuse (the kernel's module fuse); `ringfab nbd` and nbd-client make a disk without it"
+            "there is no /dev/fuse (the kernel's module: `modprobe fuse`); `ringfab nbd` and nbd-client (the package \
+             nbd-client) make a disk without it"
         );
+        self.check_programs()?;
         mount_point::remove_dead(&self.directory)?;
+        if is_missing(&self.directory) {
+            return Ok(());
+        }
         let found = self.directory.metadata().with_context(|| format!("mount on {shown}"))?;
         ensure!(found.is_dir(), "{shown} is not a directory");
         match Mount::at(&self.directory) {
@@ -106,6 +127,11 @@ impl Plan {
         }
         Err(Taken { directory: self.directory.clone(), facts: None, standing: None }.into())
     }
+}
+
+/// Whether nothing is at a path, so that a directory can be made there.
+pub(super) fn is_missing(path: &Path) -> bool {
+    path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 /// Somebody has this directory already.

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use ringfab_base::{VisiblePath as _, shell_quoted};
+use ringfab_base::{VisiblePath as _, shell_word};
 
-use super::child;
 use super::plan::Plan;
+use super::{child, others};
 use crate::mounts::device;
+use crate::mounts::holders::Mount;
 use crate::registry::{self, Kind};
 
 /// The mount option that asks for it.
@@ -34,7 +35,13 @@ pub(super) fn remount(plan: &Plan) -> Result<()> {
         facts.kind == Kind::Mount && mounted && found.is_living()
     };
     if !registry::entries()?.iter().any(is_there) {
-        bail!("{shown} is not mounted by `ringfab mount`, so it cannot be mounted with other options");
+        let mount = Mount::at(&plan.directory);
+        match mount.and_then(|mount| others::described(&mount, "sudo mount -o remount,...")) {
+            Some(of_other) => bail!("{of_other} gives it other options"),
+            None => {
+                bail!("{shown} is not mounted by `ringfab mount`, so it cannot be mounted with other options")
+            }
+        }
     }
     let access = if plan.read_only { "ro" } else { "rw" };
     let options = format!("{access},{}", plan.options);
@@ -44,9 +51,10 @@ pub(super) fn remount(plan: &Plan) -> Result<()> {
         Some(ended) => bail!("remount {shown}: {}", ended.stderr),
         None => bail!(
             "remount {shown}: it takes longer than {} s; `ringfab list` shows whether the target is away. \
-             `mount -i -o {options} {}` tries again",
+             `mount -i -o {} {}` tries again",
             LIMIT.as_secs(),
-            shell_quoted(&place)
+            shell_word(&options),
+            shell_word(&place)
         ),
     }
 }

@@ -18,6 +18,7 @@ use super::child::{self, Bond, Ended, Running};
 use crate::context::Usage;
 use crate::mounts::device;
 use crate::mounts::holders::Mount;
+use crate::programs;
 
 /// What is to be done.
 #[derive(Args, Debug)]
@@ -137,8 +138,8 @@ fn mounted(args: &StepArgs) -> Result<Done> {
     let file = file.with_context(|| format!("open {}", args.file.visible()))?;
     let options = LoopOptions { block_bytes: args.block_bytes, read_only: args.read_only };
     let attached = LoopDevice::attach(&file, &args.file, options);
-    let attached =
-        attached.context("a loop device (it needs /dev/loop-control, and the kernel's module loop)")?;
+    let attached = attached
+        .context("a loop device (it needs /dev/loop-control, and the kernel's module: `modprobe loop`)")?;
     drop(file);
     let device = attached.path();
     if !device::does_direct_io(device) {
@@ -213,7 +214,16 @@ impl StepArgs {
                 tracing::info!("fsck: {}", said.trim());
                 Ok(())
             }
-            _ => bail!("fsck of {}: {}: {}", self.name, ended.status, said.trim()),
+            _ => {
+                let missing = programs::named_as_missing(&said).map(|text| format!("; {text}"));
+                bail!(
+                    "fsck of {}: {}: {}{}",
+                    self.name,
+                    ended.status,
+                    said.trim(),
+                    missing.unwrap_or_default()
+                )
+            }
         }
     }
 
@@ -252,6 +262,8 @@ impl StepArgs {
         let misspelt = options.filter_map(|option| Some((option, arguments::meant_option(option)?))).next();
         if let Some((option, like)) = misspelt {
             format!("; `{option}` was given to mount(8): did you mean {like}, an option of `ringfab mount`?")
+        } else if let Some(kind) = unknown_kind(stderr) {
+            programs::without_file_system(kind)
         } else if stderr.contains("needs cleaning") && !self.fsck {
             "; --fsck checks and repairs it".to_owned()
         } else if self.read_only {
@@ -264,16 +276,29 @@ impl StepArgs {
     }
 }
 
+/// The kind of file system that mount(8) says it does not know.
+fn unknown_kind(said: &str) -> Option<&str> {
+    said.split_once("unknown filesystem type '")?.1.split('\'').next()
+}
+
 /// What a program that failed has said.
 fn said(ended: &Ended) -> String {
     if ended.stderr.is_empty() { ended.status.to_string() } else { ended.stderr.clone() }
 }
 
-fn make(kind: &str, device: &Path) -> Result<()> {
+/// The program that makes a file system of this kind.
+///
+/// # Errors
+/// When that is no kind.
+pub(super) fn maker(kind: &str) -> Result<String> {
     if kind.is_empty() || !kind.chars().all(|one| one.is_ascii_alphanumeric() || "._-".contains(one)) {
         return Err(Usage(format!("`{kind}` is not a kind of file system")).into());
     }
-    let program = format!("mkfs.{kind}");
+    Ok(format!("mkfs.{kind}"))
+}
+
+fn make(kind: &str, device: &Path) -> Result<()> {
+    let program = maker(kind)?;
     let path = device.to_string_lossy();
     // Whether something is there was looked at, and these do not ask.
     let quiet: &[&str] = match kind {
@@ -346,6 +371,13 @@ mod tests {
         let table = Contents::parse("DEVNAME=/dev/loop0\nPTUUID=1\nPTTYPE=gpt\n");
         assert_eq!(table.to_string(), "a partition table (gpt)");
         assert!(!table.is_nothing() && Contents::parse("DEVNAME=/dev/loop0\n").is_nothing());
+    }
+
+    #[test]
+    fn a_file_system_that_the_kernel_does_not_have_is_named() {
+        let said = "mount: /mnt/a: unknown filesystem type 'ntfs'.";
+        assert_eq!(unknown_kind(said), Some("ntfs"));
+        assert_eq!(unknown_kind("mount: /mnt/a: wrong fs type"), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use nix::unistd::geteuid;
-use ringfab_base::shell_quoted;
+use ringfab_base::{shell_quoted, shell_word};
 use serde_json::{Value, json};
 
 use super::leftovers;
@@ -154,9 +154,10 @@ impl Row {
             or_dash(Some(ids.join(","))),
             or_dash(Some(sizes.join(","))),
             or_dash(device),
-            or_dash(place.or_else(|| self.facts.uri.clone())),
+            // As the next command takes them.
+            or_dash(place.or_else(|| self.facts.uri.clone()).map(shell_word)),
             self.facts.pid.to_string(),
-            self.facts.address.clone(),
+            shell_word(&self.facts.address),
             self.state(),
         ]
     }
@@ -176,7 +177,10 @@ fn ago(since_s: u64) -> String {
 fn lines(rows: &[Row]) -> String {
     if rows.is_empty() {
         // What others have attached is theirs to see.
-        let by_whom = if geteuid().is_root() { "" } else { " by this user" };
+        let by_whom = match geteuid().is_root() {
+            true => "",
+            false => " by this user (`sudo ringfab list` shows what root has attached)",
+        };
         return format!("nothing is attached{by_whom}; `ringfab list ADDRESS` asks a target");
     }
     let head = ["KIND", "NAME", "NSID", "SIZE", "DEVICE", "WHERE", "PID", "ADDRESS", "STATE"];

@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use clap::Args;
-use ringfab_base::{VisiblePath as _, meant, shell_quoted, visible};
+use ringfab_base::{VisiblePath as _, meant, shell_quoted, shell_word, visible};
 use ringfab_initiator::Url;
 use ringfab_process::log;
 use serde_json::json;
 
 use super::leftovers::{self, Busy};
-use super::{child, file};
+use super::{child, file, others};
 use crate::context::Context;
 use crate::fuse::mount_point;
 use crate::interrupt::Cancelled;
@@ -107,12 +107,15 @@ fn not_ours(args: &UmountArgs, directory: &Path) -> Result<()> {
     let shown = directory.visible();
     match Mount::at(directory) {
         Some(_) if args.helper => plain(args, directory),
-        Some(mount) => bail!(
-            "{shown} was not mounted by `ringfab mount`: it is {} of {}; `umount {}` unmounts it",
-            mount.kind,
-            visible(&mount.source),
-            shell_quoted(&directory.to_string_lossy())
-        ),
+        Some(mount) => match others::described(&mount, &others::sudo("umount", directory)) {
+            Some(of_other) => bail!("{of_other} unmounts it"),
+            None => bail!(
+                "{shown} was not mounted by `ringfab mount`: it is {} of {}; `umount {}` unmounts it",
+                mount.kind,
+                visible(&mount.source),
+                shell_quoted(&directory.to_string_lossy())
+            ),
+        },
         None => bail!("{shown} is not mounted"),
     }
 }
@@ -170,8 +173,10 @@ fn by_source(mounts: Vec<Found>, target: &Path) -> Result<Option<Found>> {
         let mut of_it = mounts.into_iter().filter(|found| found.facts.address == url.to_string());
         return match (of_it.next(), of_it.next()) {
             (Some(found), None) => Ok(Some(found)),
-            (Some(_), Some(_)) => bail!("{url} is mounted at several places; `ringfab list` shows them"),
-            (None, _) => bail!("{url} is not mounted here; `ringfab list` shows what is"),
+            (Some(_), Some(_)) => {
+                bail!("{} is mounted at several places; `ringfab list` shows them", shell_word(&url))
+            }
+            (None, _) => bail!("{} is not mounted here; {}", shell_word(&url), others::where_to_look()),
         };
     }
     let device = mount_point::absolute(target).ok();
@@ -186,7 +191,7 @@ fn volume_directory(name: &str) -> Result<PathBuf> {
     let Some(volume) = volumes.all().iter().find(|volume| volume.name() == name) else {
         let hint = match meant(name, volumes.all().iter().map(file::Volume::name)) {
             Some(like) => format!("did you mean {like}?"),
-            None => "`ringfab list` shows what is mounted".to_owned(),
+            None => others::where_to_look().to_owned(),
         };
         bail!("`{name}` is neither a directory nor the name of a volume; {hint}")
     };

@@ -161,8 +161,8 @@ fn access(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Access {
     match (any, hosts) {
         (Some(At { value: true, .. }), None) => Access::AnyHost,
         (Some(At { value: false, .. }) | None, Some(hosts)) => {
-            let nobody = "no host could connect; list hosts, or write allow_any_host = true";
-            hosts_of(reader, "allowed_hosts", &hosts, nobody, errors)
+            // An empty list is a subsystem that waits for its first host.
+            hosts_of(reader, "allowed_hosts", &hosts, None, errors)
         }
         (Some(At { value: true, span }), Some(_)) => {
             let message = "contradicts allowed_hosts; keep one of them";
@@ -180,12 +180,12 @@ fn access(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Access {
     }
 }
 
-/// A list of hosts, of which there is one at least.
+/// A list of hosts. `nobody` is what an empty one would mean, where it may not be empty.
 fn hosts_of(
     reader: &Reader<'_>,
     key: &'static str,
     hosts: &At<Vec<At<String>>>,
-    nobody: &str,
+    nobody: Option<&str>,
     errors: &mut Errors<'_>,
 ) -> Access {
     let mut seen = Unique::new();
@@ -196,7 +196,7 @@ fn hosts_of(
         }
         seen.insert(host.value.clone(), &host.span, key, errors);
     }
-    if hosts.value.is_empty() {
+    if let Some(nobody) = nobody.filter(|_| hosts.value.is_empty()) {
         errors.add(&hosts.span, reader.key(key), format!("is empty, so that {nobody}"));
     }
     Access::Hosts(hosts.value.iter().map(|host| host.value.clone()).collect())
@@ -226,7 +226,8 @@ fn namespace(
     let nguid = identifier(&reader, "nguid", once, errors);
     let hosts = match reader.strings("hosts", errors) {
         Some(hosts) => {
-            hosts_of(&reader, "hosts", &hosts, "no host would see it; leave the key out for all", errors)
+            let nobody = "no host would see it; leave the key out for all";
+            hosts_of(&reader, "hosts", &hosts, Some(nobody), errors)
         }
         None => Access::AnyHost,
     };

@@ -99,6 +99,20 @@ fn a_comment_that_follows_a_table_stays_with_it() {
 }
 
 #[test]
+fn the_last_host_leaves_an_empty_list_and_the_first_one_fills_it() {
+    let bob = "nqn = \"nqn.2026-11.org.example:bob\"\nallowed_hosts = [";
+    let one = WRITTEN.replace(
+        "bob\"\nallow_any_host = true",
+        "bob\"\nallowed_hosts = [\"nqn.2026-11.org.example:h\"]  # his",
+    );
+    let none = edit(&one, |config| config.subsystems[1].access = Access::Hosts(BTreeSet::new()));
+    assert!(none.contains(&format!("{bob}]  # his\n")), "{none}");
+    let host = BTreeSet::from(["nqn.2026-11.org.example:h".to_owned()]);
+    let again = edit(&none, |config| config.subsystems[1].access = Access::Hosts(host));
+    assert_eq!(again, one);
+}
+
+#[test]
 fn the_next_namespaces_keep_their_numbers_when_one_is_removed() {
     let edited = edit(WRITTEN, |config| drop(config.subsystems[0].namespaces.remove(0)));
     let told = difference(WRITTEN, &edited);

@@ -16,7 +16,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
-use ringfab_base::{shell_quoted, visible};
+use ringfab_base::{counted, shell_quoted, visible};
 use ringfab_process::log;
 use ringfab_process::terminal::{self, Stream};
 use serde_json::Value;
@@ -74,8 +74,43 @@ impl Place {
             true => format!("{answer}\n"),
             false => terminal::visible_text(Stream::Out, &text(&answer)),
         };
-        output.write_all(text.as_bytes()).map_err(AskError::Output)
+        output.write_all(text.as_bytes()).map_err(AskError::Output)?;
+        if request.is_left_out_of_file() && !self.json {
+            self.tell_unsaved();
+        }
+        Ok(())
     }
+
+    /// Says that what was changed lives only as long as nobody reads the file again, and what keeps it.
+    fn tell_unsaved(&self) {
+        // The change is made. Whoever cannot ask any more has been told so by its answer.
+        let Ok(configured) = self.ask(&Request::Config) else { return };
+        let socket = match self.socket.as_os_str() == CONTROL_SOCKET {
+            true => String::new(),
+            false => format!(" --socket {}", shell_quoted(&self.socket.to_string_lossy())),
+        };
+        if let Some(note) = unsaved_note(&configured, &socket) {
+            log::say(&format!("note: {note}"));
+            log::flush();
+        }
+    }
+}
+
+/// What is said of changes that are in no file, if there are any. `socket` is the option that names the target.
+fn unsaved_note(configured: &Value, socket: &str) -> Option<String> {
+    let file = configured["file"].as_str()?;
+    let unsaved = list(configured, "unsaved").len();
+    let (are, them) = match unsaved {
+        0 => return None,
+        1 => ("is", "it"),
+        _ => ("are", "them"),
+    };
+    let file = visible(file);
+    Some(format!(
+        "{} {are} not in {file}, so the next reload or restart takes {them} back; `ringfab-target config \
+         --save{socket}` keeps {them}",
+        counted(unsaved, "change")
+    ))
 }
 
 /// What will not work as meant, for people.
@@ -102,4 +137,29 @@ fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
 /// A field as text, without the quotes of a string: names, with escapes for what nobody sees in them.
 fn text(value: &Value, key: &str) -> String {
     value[key].as_str().map_or_else(|| value[key].to_string(), |text| visible(text).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_change_that_is_in_no_file_is_told_with_what_keeps_it() {
+        let note = |file: Value, unsaved: &[Value]| {
+            unsaved_note(&json!({ "file": file, "unsaved": unsaved }), " --socket /run/s")
+        };
+        let change = json!({ "kind": "changed", "what": "hosts of nqn.x", "detail": "" });
+        assert_eq!(note(json!("/etc/t.toml"), &[]), None);
+        assert_eq!(note(Value::Null, std::slice::from_ref(&change)), None, "nothing keeps it");
+        let one = note(json!("/etc/t.toml"), std::slice::from_ref(&change)).expect("a note");
+        assert_eq!(
+            one,
+            "1 change is not in /etc/t.toml, so the next reload or restart takes it back; `ringfab-target config \
+             --save --socket /run/s` keeps it"
+        );
+        let two = note(json!("/etc/t.toml"), &[change.clone(), change]).expect("a note");
+        assert!(two.starts_with("2 changes are not in") && two.ends_with("keeps them"), "{two}");
+    }
 }

@@ -207,6 +207,7 @@ impl Authentication {
             _ if !asks(ATR | ASCR) && makes_key => AuthenticationFailure::NoConcatenation,
             _ if !asks(ATR | ASCR) && demands => AuthenticationFailure::NotAsked,
             _ if !asks(ATR | ASCR) => return Ok(false),
+            None if asks(ASCR) && !secured => AuthenticationFailure::NoKeyForTls,
             None => AuthenticationFailure::NoKey,
             Some(_) if asks(ASCR) && !makes_key => AuthenticationFailure::SecureChannel,
             Some(_) => {
