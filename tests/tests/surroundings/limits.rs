@@ -87,7 +87,7 @@ fn a_write_beyond_the_limit_on_files_is_a_status() {
     let ours = errors.lines().find(|line| line.contains("command failed")).expect("a line");
     for line in [ours, &await_line(&target, "command failed")] {
         assert!(line.contains("DEBUG") && line.contains("command=\"Write\""), "{line}");
-        assert!(line.contains("nsid=1 status=Capacity Exceeded"), "{line}");
+        assert!(line.contains("nsid=1 status=\"Capacity Exceeded\""), "{line}");
     }
     ends_in_order(target);
 }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::configure::change_lines;
 use super::limits::LimitArguments;
-use super::status::{reason_line, shown_line, table_text, width};
+use super::status::{reason_line, shown_line, width};
 use super::{Place, absolute, examples, tables, text};
 use crate::control::client::AskError;
 use crate::control::request::Request;
@@ -193,7 +193,7 @@ fn namespace_table(answer: &Value) -> String {
     if table.rows.is_empty() {
         String::new()
     } else {
-        table_text(&table, width()) + &notes.collect::<String>()
+        table.text(width()) + &notes.collect::<String>()
     }
 }
 
