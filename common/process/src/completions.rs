@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command, ValueHint};
 use clap_complete::Shell;
 use clap_complete::generate;
@@ -62,12 +63,48 @@ pub(crate) fn write(command: &Command, words: &[Words], folder: &Path) -> io::Re
     Ok(())
 }
 
+/// A name that lasts as long as the program, as clap wants it. The program ends when the files are written.
+fn lasting(text: &str) -> &'static str {
+    Box::leak(text.to_owned().into_boxed_str())
+}
+
+/// An argument with what a shell has to know of it. What it excludes or needs may be hidden.
+fn visible_argument(argument: &Arg) -> Arg {
+    let mut shown = Arg::new(lasting(argument.get_id().as_str()))
+        .action(argument.get_action().clone())
+        .global(argument.is_global_set())
+        .required(argument.is_required_set())
+        .value_hint(argument.get_value_hint());
+    if let Some(long) = argument.get_long() {
+        shown = shown.long(lasting(long));
+    }
+    if let Some(short) = argument.get_short() {
+        shown = shown.short(short);
+    }
+    if let Some(help) = argument.get_help() {
+        shown = shown.help(help.clone());
+    }
+    if let Some(several) = argument.get_num_args() {
+        shown = shown.num_args(several);
+    }
+    let names = argument.get_value_names().unwrap_or_default().iter();
+    let names: Vec<&'static str> = names.map(|name| lasting(name.as_str())).collect();
+    if !names.is_empty() {
+        shown = shown.value_names(names);
+    }
+    let values = argument.get_possible_values();
+    if !values.is_empty() && argument.get_action().takes_values() {
+        shown = shown.value_parser(PossibleValuesParser::new(values));
+    }
+    let aliases = argument.get_visible_aliases().unwrap_or_default();
+    shown.visible_aliases(aliases.into_iter().map(lasting).collect::<Vec<_>>())
+}
+
 /// A command without what is hidden: its generator does not look at that.
 fn visible(command: &Command) -> Command {
-    // The names of a command must last as long as the program, which ends when the files are written.
-    let lasting = |text: &str| -> &'static str { Box::leak(text.to_owned().into_boxed_str()) };
     let mut shown = Command::new(lasting(command.get_name()))
-        .args(command.get_arguments().filter(|one| !one.is_hide_set()).cloned())
+        .args(command.get_arguments().filter(|one| !one.is_hide_set()).map(visible_argument))
+        .allow_missing_positional(command.is_allow_missing_positional_set())
         .subcommands(command.get_subcommands().filter(|one| !one.is_hide_set()).map(visible))
         .visible_aliases(command.get_visible_aliases().map(lasting).collect::<Vec<_>>())
         .subcommand_required(command.is_subcommand_required_set());
@@ -176,6 +213,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let step = Command::new("step").hide(true).arg(Arg::new("what"));
         let inner = Command::new("use").about("Use it").arg(Arg::new("what").help("A thing"));
+        // What is seen may exclude what is hidden.
+        let inner = inner.arg(Arg::new("seen").long("seen").value_parser(["red", "blue"]).conflicts_with("secret"));
         let inner = inner.arg(Arg::new("secret").long("secret").hide(true).action(clap::ArgAction::SetTrue));
         let inner = inner.arg(Arg::new("level").long("level").value_name("N"));
         let command = Command::new("some-tool").subcommand(step).subcommand(inner);
@@ -188,7 +227,9 @@ mod tests {
     #[test]
     fn no_shell_offers_what_is_hidden() {
         for script in written(&[]) {
-            assert!(script.contains("use") && script.contains("level"), "{script}");
+            for shown in ["use", "level", "seen", "red"] {
+                assert!(script.contains(shown), "{shown}: {script}");
+            }
             assert!(!script.contains("step") && !script.contains("secret"), "{script}");
             assert!(!script.contains(&format!("some-tool {COMMAND}")), "{script}");
         }

@@ -134,18 +134,18 @@ fn synopsis(command: &Command) -> Vec<Piece> {
     for one in shown().filter(|one| !one.is_positional() && one.get_help_heading().is_none() && !is_common(one)) {
         let (open, close) = if one.is_required_set() { ("", "") } else { ("[", "]") };
         pieces.push(roman(format!(" {open}")));
-        pieces.extend(form(one));
+        pieces.extend(form(one, "|"));
         let repeats = matches!(one.get_action(), clap::ArgAction::Append | clap::ArgAction::Count);
         pieces.push(roman(format!("{close}{}", if repeats { "..." } else { "" })));
     }
     for heading in headings(command) {
-        pieces.extend([roman(" ["), italic(heading.to_lowercase()), roman("]...")]);
+        pieces.extend([roman(" ["), italic(group_name(heading)), roman("]...")]);
     }
     for one in shown().filter(|one| one.is_positional()) {
         let (open, close) = if one.is_required_set() { ("", "") } else { ("[", "]") };
         let several = one.get_num_args().is_some_and(|count| count.max_values() > 1);
         pieces.push(roman(format!(" {open}")));
-        pieces.extend(form(one));
+        pieces.extend(form(one, "|"));
         pieces.push(roman(format!("{close}{}", if several { "..." } else { "" })));
     }
     if command.get_subcommands().any(|one| !one.is_hide_set()) {
@@ -170,8 +170,13 @@ fn headings(command: &Command) -> Vec<&str> {
     headings
 }
 
-/// How an argument is written, with its value.
-fn form(argument: &Arg) -> Vec<Piece> {
+/// What a group of options is called.
+fn group_name(heading: &str) -> String {
+    if heading.ends_with("options") { heading.to_owned() } else { format!("{heading} options") }
+}
+
+/// How an argument is written, with its value, and with `between` its short name and its long one.
+fn form(argument: &Arg, between: &str) -> Vec<Piece> {
     let values = || {
         let names = argument.get_value_names().unwrap_or_default().iter();
         let names = names.map(|name| name.to_string()).collect::<Vec<_>>().join(" ");
@@ -179,7 +184,7 @@ fn form(argument: &Arg) -> Vec<Piece> {
     };
     let Some(long) = argument.get_long() else { return vec![italic(values())] };
     let mut pieces = match argument.get_short() {
-        Some(short) => vec![bold(format!("-{short}")), roman(", "), bold(format!("--{long}"))],
+        Some(short) => vec![bold(format!("-{short}")), roman(between), bold(format!("--{long}"))],
         None => vec![bold(format!("--{long}"))],
     };
     if argument.get_action().takes_values() {
@@ -191,22 +196,22 @@ fn form(argument: &Arg) -> Vec<Piece> {
 /// The arguments with what they mean, in the order and the groups of the help.
 fn options(command: &Command, page: &mut Page) {
     let shown = || command.get_arguments().filter(|one| !one.is_hide_set());
-    let mut group = |title: &str, is_section: bool, of: &dyn Fn(&&Arg) -> bool| {
+    let mut group = |title: &str, of: &dyn Fn(&&Arg) -> bool| {
         let mut all = shown().filter(of).peekable();
         if all.peek().is_some() {
-            if is_section { page.section(title) } else { page.subsection(title) }
+            page.section(title);
         }
-        all.for_each(|one| page.item(&form(one), &[roman(meaning(one))]));
+        all.for_each(|one| page.item(&form(one, ", "), &[roman(meaning(one))]));
     };
-    group("ARGUMENTS", true, &|one| one.is_positional());
+    group("ARGUMENTS", &|one| one.is_positional());
     let own = |one: &&Arg| !one.is_positional() && one.get_help_heading().is_none() && !is_common(one);
-    group("OPTIONS", true, &own);
+    group("OPTIONS", &own);
     for heading in headings(command) {
-        group(&heading.to_uppercase(), true, &|one| {
+        group(&group_name(heading).to_uppercase(), &|one| {
             !one.is_positional() && one.get_help_heading() == Some(heading)
         });
     }
-    group("OPTIONS OF ALL COMMANDS", true, &|one| {
+    group("OPTIONS OF ALL COMMANDS", &|one| {
         !one.is_positional() && one.get_help_heading().is_none() && is_common(one)
     });
 }
@@ -330,14 +335,14 @@ mod tests {
         assert!(first.contains(".SH \"NOTES\"\nColours are rare."), "{first}");
         let middle = page("some-tool-one.8");
         for part in [
-            "\\fBsome\\-tool\\fR \\fBone\\fR [\\fB\\-l\\fR, \\fB\\-\\-level\\fR \\fIN\\fR]",
+            "\\fBsome\\-tool\\fR \\fBone\\fR [\\fB\\-l\\fR|\\fB\\-\\-level\\fR \\fIN\\fR]",
             ".TP\n\\fB\\-l\\fR, \\fB\\-\\-level\\fR \\fIN\\fR\nHow much. The default is 3.\n\
              .SH \"CONNECTION OPTIONS\"\n.TP\n\\fB\\-\\-far\\fR\nGo far.\n.SH \"OPTIONS OF ALL COMMANDS\"\n",
         ] {
             assert!(middle.contains(part), "{part}: {middle}");
         }
         let joined = middle.replace('\n', " ");
-        assert!(joined.contains("[\\fIconnection\\fR \\fIoptions\\fR]... \\fIWHAT\\fR"), "{middle}");
+        assert!(joined.contains("[\\fIConnection\\fR \\fIoptions\\fR]... \\fIWHAT\\fR"), "{middle}");
         assert!(!middle.contains("step"), "{middle}");
         let last = page("some-tool-one-more.8");
         for part in [

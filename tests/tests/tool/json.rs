@@ -138,7 +138,7 @@ const fn shape(command: &'static str, printed: fn(&Place) -> Vec<Value>) -> Shap
 }
 
 /// Each command of `ringfab`.
-const SHAPES: [Shape; 27] = [
+const SHAPES: [Shape; 29] = [
     shape("discover", |place| vec![place.json(&["discover", place.discovery()])]),
     Shape {
         command: "connect-all",

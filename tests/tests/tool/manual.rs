@@ -64,7 +64,7 @@ fn a_page_has_the_values_and_the_groups_of_the_help() {
     let headings: Vec<&str> = help.lines().filter(|line| !line.starts_with(' ') && line.ends_with(':')).collect();
     let mut from = 0;
     for heading in headings.iter().filter(|one| !["Arguments:", "Options:", "Examples:"].contains(one)) {
-        let heading = format!(".SH \"{}\"", heading.trim_end_matches(':').to_uppercase());
+        let heading = format!(".SH \"{} OPTIONS\"", heading.trim_end_matches(':').to_uppercase());
         let at = page[from..].find(&heading).unwrap_or_else(|| panic!("{heading} is not next in {page}"));
         from += at + heading.len();
     }
