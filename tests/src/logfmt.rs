@@ -14,7 +14,9 @@ const PARSER: &str = "/usr/share/gocode/src/github.com/go-logfmt/logfmt";
 
 /// The lines of a log that are events. What programs say to whoever started them has no time, and is prose.
 pub fn events(log: &str) -> Vec<&str> {
-    log.lines().filter(|line| line.starts_with(|first: char| first.is_ascii_digit()) && line.contains("Z ")).collect()
+    log.lines()
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()) && line.contains("Z "))
+        .collect()
 }
 
 /// What the parser makes of lines. None, which is said, where it is not installed.
@@ -59,7 +61,8 @@ pub fn parsed(lines: &[&str]) -> Option<Vec<Pairs>> {
 /// When that is not so.
 pub fn assert_whole(lines: &[&str]) {
     for (pairs, line) in parsed(lines).unwrap_or_default().iter().zip(lines) {
-        let fields = pairs.iter().skip_while(|(_, value)| value.is_none()).take_while(|(name, _)| name != "…");
+        let fields =
+            pairs.iter().skip_while(|(_, value)| value.is_none()).take_while(|(name, _)| name != "…");
         for (name, value) in fields {
             assert!(value.is_some(), "{name} stands alone in {line}");
         }

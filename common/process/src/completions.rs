@@ -75,6 +75,9 @@ fn visible_argument(argument: &Arg) -> Arg {
         .global(argument.is_global_set())
         .required(argument.is_required_set())
         .value_hint(argument.get_value_hint());
+    if let Some(index) = argument.get_index() {
+        shown = shown.index(index);
+    }
     if let Some(long) = argument.get_long() {
         shown = shown.long(lasting(long));
     }
@@ -102,8 +105,11 @@ fn visible_argument(argument: &Arg) -> Arg {
 
 /// A command without what is hidden: its generator does not look at that.
 fn visible(command: &Command) -> Command {
+    let mut arguments: Vec<&Arg> = command.get_arguments().filter(|one| !one.is_hide_set()).collect();
+    // The generator takes them as they come.
+    arguments.sort_by_key(|one| one.get_index());
     let mut shown = Command::new(lasting(command.get_name()))
-        .args(command.get_arguments().filter(|one| !one.is_hide_set()).map(visible_argument))
+        .args(arguments.into_iter().map(visible_argument))
         .allow_missing_positional(command.is_allow_missing_positional_set())
         .subcommands(command.get_subcommands().filter(|one| !one.is_hide_set()).map(visible))
         .visible_aliases(command.get_visible_aliases().map(lasting).collect::<Vec<_>>())
@@ -212,9 +218,11 @@ mod tests {
     fn written(words: &[Words]) -> [String; 3] {
         let folder = tempfile::tempdir().expect("a folder");
         let step = Command::new("step").hide(true).arg(Arg::new("what"));
-        let inner = Command::new("use").about("Use it").arg(Arg::new("what").help("A thing"));
+        let inner = Command::new("use").about("Use it").arg(Arg::new("place").index(2));
+        let inner = inner.arg(Arg::new("what").help("A thing").index(1).required(true));
         // What is seen may exclude what is hidden.
-        let inner = inner.arg(Arg::new("seen").long("seen").value_parser(["red", "blue"]).conflicts_with("secret"));
+        let inner =
+            inner.arg(Arg::new("seen").long("seen").value_parser(["red", "blue"]).conflicts_with("secret"));
         let inner = inner.arg(Arg::new("secret").long("secret").hide(true).action(clap::ArgAction::SetTrue));
         let inner = inner.arg(Arg::new("level").long("level").value_name("N"));
         let command = Command::new("some-tool").subcommand(step).subcommand(inner);
@@ -241,6 +249,8 @@ mod tests {
         let [bash, zsh, fish] = written(&words);
         assert!(bash.contains("\"use 0\") list=things ;;") && bash.contains("--level) skip=1 ;;"), "{bash}");
         assert!(zsh.contains(":_some-tool_words things'") && zsh.contains("_some-tool_words() {"), "{zsh}");
+        let place = |what: &str| zsh.find(what).unwrap_or_else(|| panic!("{what}: {zsh}"));
+        assert!(place("':what -- ") < place("'::place"), "{zsh}");
         assert!(fish.contains("from use\" -a \"(some-tool complete things 2>/dev/null)\""), "{fish}");
     }
 }

@@ -131,7 +131,9 @@ fn synopsis(command: &Command) -> Vec<Piece> {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     let mut pieces = vec![bold(name)];
     let shown = || command.get_arguments().filter(|one| !one.is_hide_set());
-    for one in shown().filter(|one| !one.is_positional() && one.get_help_heading().is_none() && !is_common(one)) {
+    for one in
+        shown().filter(|one| !one.is_positional() && one.get_help_heading().is_none() && !is_common(one))
+    {
         let (open, close) = if one.is_required_set() { ("", "") } else { ("[", "]") };
         pieces.push(roman(format!(" {open}")));
         pieces.extend(form(one, "|"));
@@ -141,7 +143,7 @@ fn synopsis(command: &Command) -> Vec<Piece> {
     for heading in headings(command) {
         pieces.extend([roman(" ["), italic(group_name(heading)), roman("]...")]);
     }
-    for one in shown().filter(|one| one.is_positional()) {
+    for one in positionals(command) {
         let (open, close) = if one.is_required_set() { ("", "") } else { ("[", "]") };
         let several = one.get_num_args().is_some_and(|count| count.max_values() > 1);
         pieces.push(roman(format!(" {open}")));
@@ -154,6 +156,13 @@ fn synopsis(command: &Command) -> Vec<Piece> {
         pieces.extend([roman(format!(" {open}")), italic("COMMAND"), roman(format!("{close} ..."))]);
     }
     pieces
+}
+
+/// The arguments without names, in their order.
+fn positionals(command: &Command) -> Vec<&Arg> {
+    let mut all: Vec<&Arg> = command.get_positionals().filter(|one| !one.is_hide_set()).collect();
+    all.sort_by_key(|one| one.get_index());
+    all
 }
 
 /// Whether all commands have this option.
@@ -195,6 +204,11 @@ fn form(argument: &Arg, between: &str) -> Vec<Piece> {
 
 /// The arguments with what they mean, in the order and the groups of the help.
 fn options(command: &Command, page: &mut Page) {
+    let arguments = positionals(command);
+    if !arguments.is_empty() {
+        page.section("ARGUMENTS");
+    }
+    arguments.into_iter().for_each(|one| page.item(&form(one, ", "), &[roman(meaning(one))]));
     let shown = || command.get_arguments().filter(|one| !one.is_hide_set());
     let mut group = |title: &str, of: &dyn Fn(&&Arg) -> bool| {
         let mut all = shown().filter(of).peekable();
@@ -203,7 +217,6 @@ fn options(command: &Command, page: &mut Page) {
         }
         all.for_each(|one| page.item(&form(one, ", "), &[roman(meaning(one))]));
     };
-    group("ARGUMENTS", &|one| one.is_positional());
     let own = |one: &&Arg| !one.is_positional() && one.get_help_heading().is_none() && !is_common(one);
     group("OPTIONS", &own);
     for heading in headings(command) {
@@ -220,13 +233,14 @@ fn options(command: &Command, page: &mut Page) {
 fn meaning(argument: &Arg) -> String {
     let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string);
     let mut text = sentence(&help.unwrap_or_default());
-    let choices: Vec<String> = match argument.is_hide_possible_values_set() || !argument.get_action().takes_values() {
-        true => Vec::new(),
-        false => {
-            let all = argument.get_possible_values();
-            all.iter().filter(|one| !one.is_hide_set()).map(|one| one.get_name().to_owned()).collect()
-        }
-    };
+    let choices: Vec<String> =
+        match argument.is_hide_possible_values_set() || !argument.get_action().takes_values() {
+            true => Vec::new(),
+            false => {
+                let all = argument.get_possible_values();
+                all.iter().filter(|one| !one.is_hide_set()).map(|one| one.get_name().to_owned()).collect()
+            }
+        };
     if !choices.is_empty() {
         text += &format!(" One of {}.", choices.join(", "));
     }
@@ -300,11 +314,14 @@ mod tests {
 
     fn command() -> Command {
         let more = Command::new("more").about("Do more").after_help("Examples:\n  some-tool one more -x");
-        let level = Arg::new("level").long("level").short('l').value_name("N").default_value("3").help("How much");
+        let level =
+            Arg::new("level").long("level").short('l').value_name("N").default_value("3").help("How much");
         let group = Arg::new("far").long("far").help("Go far").help_heading("Connection options");
         let hidden = Command::new("step").about("A step").hide(true);
         let inner = Command::new("one").about("Do one thing").subcommand(more).subcommand(hidden);
-        let inner = inner.arg(level).arg(group.action(clap::ArgAction::SetTrue)).arg(Arg::new("what").required(true));
+        let inner =
+            inner.arg(level).arg(group.action(clap::ArgAction::SetTrue)).arg(Arg::new("where").index(2));
+        let inner = inner.arg(Arg::new("what").index(1).required(true));
         let help = "Exit codes:\n  0    done\n  2    the file is wrong\n\nColours are rare.";
         Command::new("some-tool").version("1").about("A tool").after_help(help).subcommand(inner)
     }
@@ -342,7 +359,10 @@ mod tests {
             assert!(middle.contains(part), "{part}: {middle}");
         }
         let joined = middle.replace('\n', " ");
-        assert!(joined.contains("[\\fIConnection\\fR \\fIoptions\\fR]... \\fIWHAT\\fR"), "{middle}");
+        assert!(
+            joined.contains("[\\fIConnection\\fR \\fIoptions\\fR]... \\fIWHAT\\fR [\\fIWHERE\\fR]"),
+            "{middle}"
+        );
         assert!(!middle.contains("step"), "{middle}");
         let last = page("some-tool-one-more.8");
         for part in [

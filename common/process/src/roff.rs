@@ -224,6 +224,9 @@ mod tests {
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
         let whole = text.replace("\\\n", "");
         assert!(whole.contains(&format!("\\fB{}\\fR\n", escaped(&line))), "{text}");
-        assert!(whole.starts_with(".RS 4\n.nf\n") && whole.ends_with("\\fB  short\\fR\n.fi\n.RE\n"), "{text}");
+        assert!(
+            whole.starts_with(".RS 4\n.nf\n") && whole.ends_with("\\fB  short\\fR\n.fi\n.RE\n"),
+            "{text}"
+        );
     }
 }

@@ -220,7 +220,8 @@ fn form(name: &str, common: usize, width: usize, way: usize) -> String {
     if rest < width && way <= 1 || way == 1 {
         return tail(name, width);
     }
-    let (before, room) = if common == 0 { ("", width.saturating_sub(1)) } else { ("…", width.saturating_sub(2)) };
+    let (before, room) =
+        if common == 0 { ("", width.saturating_sub(1)) } else { ("…", width.saturating_sub(2)) };
     let head = if way == 0 { room.div_ceil(2) } else { (way - 1).min(room) };
     let beginning: String = name.chars().skip(common).take(head).collect();
     let end: String = name.chars().skip(count - (room - head)).collect();
@@ -266,7 +267,9 @@ pub fn left_out_lines(left_out: &[&str], width: usize) -> Vec<String> {
     });
     for word in ["too", "narrow", "for:"].into_iter().map(str::to_owned).chain(titles) {
         match lines.last_mut() {
-            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => *line += &format!(" {word}"),
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                *line += &format!(" {word}")
+            }
             _ => lines.push(format!("  {word}")),
         }
     }
@@ -380,7 +383,8 @@ mod tests {
     #[test]
     fn rows_without_room_are_paragraphs_with_all_of_them() {
         let columns = [Column::text("WHERE"), Column::text("STATE")];
-        let all = rows(&[&["/mnt/a-long-directory", "ready for 5 min"], &["/b", "dead: `ringfab umount /b`"]]);
+        let all =
+            rows(&[&["/mnt/a-long-directory", "ready for 5 min"], &["/b", "dead: `ringfab umount /b`"]]);
         assert_eq!(
             text(&columns, &all, 27),
             "WHERE\n  /mnt/a-long-directory\nSTATE  ready for 5 min\n\n\

@@ -60,7 +60,10 @@ const COMMANDS_OF_OTHERS: [(&str, &str); 22] = [
     ("dsm", TRIM),
     ("write-zeroes", TRIM),
     ("discard", TRIM),
-    ("gen-hostnqn", "`ringfab show-hostnqn` shows the name of this host; /etc/nvme/hostnqn has another one if you like"),
+    (
+        "gen-hostnqn",
+        "`ringfab show-hostnqn` shows the name of this host; /etc/nvme/hostnqn has another one if you like",
+    ),
     ("gen-dhchap-key", "`ringfab keys generate` makes a key for authentication"),
     ("gen-tls-key", "`ringfab keys generate --tls` makes a key for TLS"),
     ("check-dhchap-key", "`ringfab keys check` checks a key"),
@@ -467,9 +470,12 @@ mod tests {
             let error = parse(&[other]).err().expect("none of ours");
             let said = terminal::answer(Stream::Err, &terminal::suggest(error, &COMMANDS_OF_OTHERS));
             assert!(said.contains(&format!("tip: {instead}")), "{other}: {said}");
-            let named: Vec<&str> = instead.split("`ringfab ").skip(1).filter_map(|one| one.split('`').next()).collect();
+            let named: Vec<&str> =
+                instead.split("`ringfab ").skip(1).filter_map(|one| one.split('`').next()).collect();
             assert!(!named.is_empty(), "{other}");
-            for name in named.iter().filter_map(|one| one.split(' ').next()).filter(|one| !one.starts_with('-')) {
+            for name in
+                named.iter().filter_map(|one| one.split(' ').next()).filter(|one| !one.starts_with('-'))
+            {
                 assert!(Cli::command().find_subcommand(name).is_some(), "{other}: {name} is no command");
             }
         }

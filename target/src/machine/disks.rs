@@ -144,7 +144,9 @@ mod tests {
         let path = folder.path().join("disk");
         assert!(said(&path, "").contains("does not exist"));
         let namespace = namespace(&format!("path = {path:?}"));
-        for (serving, advice) in [(None, "only if the disk is a new one"), (Some(1), "do not make an empty file there")] {
+        for (serving, advice) in
+            [(None, "only if the disk is a new one"), (Some(1), "do not make an empty file there")]
+        {
             let found = findings("nqn.x", &namespace, serving);
             assert!(found.len() == 1 && found[0].advice.contains(advice), "{found:?}");
         }

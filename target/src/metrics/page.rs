@@ -21,7 +21,7 @@ const ROWS_MAX: usize = 256;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
-body{font:14px/1.4 system-ui,sans-serif;margin:1.5em;max-width:100em}\
+body{font:14px/1.4 system-ui,sans-serif;margin:1.5em;max-width:135em}\
 h1{font-size:1.4em;margin:0}h2{font-size:1.1em;margin:1.6em 0 .4em}p{margin:.3em 0;color:GrayText}\
 table{border-collapse:collapse;width:100%}th,td{padding:.25em .45em;text-align:right;vertical-align:bottom;\
 border-bottom:1px solid color-mix(in srgb,currentcolor 15%,transparent);font-variant-numeric:tabular-nums}\
@@ -174,7 +174,7 @@ fn table(name: &str, first: &Markup, span: &str, rows: impl Iterator<Item = Mark
         @if none { p { "none" } } @else {
             table {
                 tr.h {
-                    th colspan="2" {}
+                    th.o colspan="2" {}
                     th.o colspan=(RATES.len()) { (span) } th.o colspan=(4 + Phase::COUNT) { (SINCE_START) }
                 }
                 tr.h {
@@ -419,7 +419,11 @@ mod tests {
         assert_eq!(page.matches("Of the last 4 s").count(), 4, "{page}");
         let cells = [("Reads/s", "50"), ("Writes/s", "0"), ("Read/s", "200 KiB"), ("Written/s", "0 B")];
         for (title, value) in cells {
-            assert_eq!(page.matches(&format!(" data-t=\"{title}\">{value}</td>")).count(), 2, "{title}: {page}");
+            assert_eq!(
+                page.matches(&format!(" data-t=\"{title}\">{value}</td>")).count(),
+                2,
+                "{title}: {page}"
+            );
         }
         assert!(page.contains("half within 96 µs"), "the bucket of 90 µs ends there");
         assert!(page.contains("does not answer"));

@@ -217,12 +217,16 @@ const COMMANDS_OF_OTHERS: [(&str, &str); 19] = [
     ("save", "`ringfab-target config --save` writes what is served to its file"),
     ("saveconfig", "`ringfab-target config --save` writes what is served to its file"),
     ("restore", "`ringfab-target reload` applies the configuration file"),
-    ("start", "`systemctl start ringfab-target` starts the service, `ringfab-target serve` serves in the foreground"),
+    (
+        "start",
+        "`systemctl start ringfab-target` starts the service, `ringfab-target serve` serves in the foreground",
+    ),
     ("run", "`ringfab-target serve` serves in the foreground"),
     ("stop", "`systemctl stop ringfab-target` stops the service, and SIGTERM what serves in the foreground"),
     ("version", "`ringfab-target --version` prints the version"),
 ];
-const SHOW: &str = "`ringfab-target status` shows what is served, `ringfab-target namespace list` the namespaces";
+const SHOW: &str =
+    "`ringfab-target status` shows what is served, `ringfab-target namespace list` the namespaces";
 const CREATE: &str =
     "`ringfab-target subsystem add`, `namespace add` and `listener add` add to a target that runs";
 
@@ -428,7 +432,9 @@ mod tests {
             let error = Arguments::try_parse_from(["ringfab-target", other]).expect_err("none of ours");
             let said = terminal::answer(Stream::Err, &terminal::suggest(error, &COMMANDS_OF_OTHERS));
             assert!(said.contains(&format!("tip: {instead}")), "{other}: {said}");
-            for named in instead.split('`').skip(1).step_by(2).filter(|one| one.starts_with("ringfab-target ")) {
+            for named in
+                instead.split('`').skip(1).step_by(2).filter(|one| one.starts_with("ringfab-target "))
+            {
                 let words: Vec<&str> = named.split(' ').skip(1).collect();
                 let command = Arguments::command();
                 let found = words.iter().try_fold(&command, |command, word| match word.starts_with('-') {

@@ -102,8 +102,10 @@ fn a_walk_that_ends_early_says_where_and_what_to_do() {
     ends_at(&format!("{tcp}/{NQN}?ns=9"), FRIEND, "namespaces", &["there is no namespace 9"]);
     let (well, said) = walk(&tcp, FRIEND);
     assert!(well && said.contains(NQN), "without a subsystem it ends with those that there are: {said}");
-    let next = format!("Discovery works. Nothing was attached or read: the address names no subsystem. `ringfab doctor \
-                        {tcp}/{NQN}` tries all of it.\n");
+    let next = format!(
+        "Discovery works. Nothing was attached or read: the address names no subsystem. `ringfab doctor \
+                        {tcp}/{NQN}` tries all of it.\n"
+    );
     assert!(said.ends_with(&next) && !said.contains("All is well"), "{said}");
     // Nobody attaches anything where discovery shows nothing.
     ends_at(&tcp, "nqn.2026-11.org.ringfab:else", "subsystems", &["may use none", "host allow nqn"]);

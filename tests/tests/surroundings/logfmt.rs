@@ -26,14 +26,17 @@ fn every_line_of_a_target_that_refuses_and_limits_is_logfmt() {
     let command = serve_command(&folder, port, &wraps, &subsystem);
     let log = log_file(folder.path());
     let target = Service::start_command(folder, command, log);
-    for (subsystem, host) in [(NQN, EVIL), (NQN, "nqn.2026-11.org.ringfab:b"), ("nqn.2026-11.org.ringfab:no", EVIL)] {
+    for (subsystem, host) in
+        [(NQN, EVIL), (NQN, "nqn.2026-11.org.ringfab:b"), ("nqn.2026-11.org.ringfab:no", EVIL)]
+    {
         connect(port, (0, 0xffff, 32), 9, subsystem, host);
     }
     let source = tempfile::NamedTempFile::new().expect("a file");
     source.as_file().set_len(4096).expect("a size");
     let source = source.path().display().to_string();
     let url = url(port);
-    let write = ["write", &url, "--offset", "40MiB", "-i", &source, "--destroy-data", "1", "--length", "4096"];
+    let write =
+        ["write", &url, "--offset", "40MiB", "-i", &source, "--destroy-data", "1", "--length", "4096"];
     let host = ["--hostnqn", HOST_NQN, "--ctrl-loss-timeout", "5s"];
     let said = ringfab(&[&write[..], &host].concat(), Some("debug"));
     assert_eq!(said.status.code(), Some(1), "{said:?}");
@@ -41,7 +44,8 @@ fn every_line_of_a_target_that_refuses_and_limits_is_logfmt() {
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     await_line(&target, "command failed");
     ends_in_order_with(target, |log| {
-        let ours = String::from_utf8_lossy(&said.stderr).into_owned() + &String::from_utf8_lossy(&refused.stderr);
+        let ours =
+            String::from_utf8_lossy(&said.stderr).into_owned() + &String::from_utf8_lossy(&refused.stderr);
         let lines = [events(&log), events(&ours)].concat();
         assert!(lines.len() > 20, "{lines:#?}");
         assert_whole(&lines);
@@ -50,7 +54,7 @@ fn every_line_of_a_target_that_refuses_and_limits_is_logfmt() {
         assert!(has("host", EVIL), "the name of a host is whole: {log}");
         assert!(!has("subsystem", "forged"), "{log}");
         assert!(has("reason", "the host is not among the allowed_hosts"), "{log}");
-        assert!(has("status", "Capacity Exceeded"), "{lines:#?}");
+        assert!(has("status", "Capacity Exceeded (do not retry)"), "{lines:#?}");
     });
 }
 

@@ -58,10 +58,16 @@ fn a_page_has_the_values_and_the_groups_of_the_help() {
     let folder = tempfile::tempdir().expect("a folder");
     pages(folder.path());
     let page = fs::read_to_string(folder.path().join("ringfab-mount.1")).expect("a page");
-    let page = page.replace("\\-", "-").replace("\\fB", "").replace("\\fI", "").replace("\\fR", "").replace('\n', " ");
+    let page = page
+        .replace("\\-", "-")
+        .replace("\\fB", "")
+        .replace("\\fI", "")
+        .replace("\\fR", "")
+        .replace('\n', " ");
     assert!(page.contains("[--nsid NSID]") && page.contains(" SOURCE [DIRECTORY]"), "{page}");
     let help = out(&output(&mut ringfab(&["mount", "--help"])));
-    let headings: Vec<&str> = help.lines().filter(|line| !line.starts_with(' ') && line.ends_with(':')).collect();
+    let headings: Vec<&str> =
+        help.lines().filter(|line| !line.starts_with(' ') && line.ends_with(':')).collect();
     let mut from = 0;
     for heading in headings.iter().filter(|one| !["Arguments:", "Options:", "Examples:"].contains(one)) {
         let heading = format!(".SH \"{} OPTIONS\"", heading.trim_end_matches(':').to_uppercase());
@@ -83,9 +89,12 @@ fn completions() -> TempDir {
         assert!(output(&mut command).status.success());
     }
     let volume = |name: &str| {
-        format!("[[volume]]\nname = {name:?}\nurl = \"nvme+tcp://h/nqn.2026-11.org.example:a\"\nwhere = \"/mnt/{name}\"\n")
+        format!(
+            "[[volume]]\nname = {name:?}\nurl = \"nvme+tcp://h/nqn.2026-11.org.example:a\"\nwhere = \"/mnt/{name}\"\n"
+        )
     };
-    fs::write(folder.path().join("volumes.toml"), volume("data") + &volume("dump") + &volume("logs")).expect("a file");
+    fs::write(folder.path().join("volumes.toml"), volume("data") + &volume("dump") + &volume("logs"))
+        .expect("a file");
     folder
 }
 
@@ -125,14 +134,22 @@ fn bash_offers_volumes_and_what_is_attached_and_nothing_hidden() {
     assert_eq!(bash(&folder, &["ringfab", "mount", "data", ""]), [""; 0]);
     assert!(!bash(&folder, &["ringfab", "mount", "--nsid", ""]).contains(&"data".to_owned()));
     let commands = bash(&folder, &["ringfab", ""]);
-    assert!(commands.contains(&"mount".to_owned()) && commands.contains(&"show-hostnqn".to_owned()), "{commands:?}");
+    assert!(
+        commands.contains(&"mount".to_owned()) && commands.contains(&"show-hostnqn".to_owned()),
+        "{commands:?}"
+    );
     for hidden in ["mount-step", "mount-grow", "complete"] {
         assert!(!commands.contains(&hidden.to_owned()), "{commands:?}");
     }
     let options = bash(&folder, &["ringfab", "mount", "--"]);
-    assert!(options.contains(&"--mkfs".to_owned()) && !options.contains(&"--keeper".to_owned()), "{options:?}");
+    assert!(
+        options.contains(&"--mkfs".to_owned()) && !options.contains(&"--keeper".to_owned()),
+        "{options:?}"
+    );
     let (_target, url) = target();
-    let serve = |own: &Path| ["nbd", &url, "--socket", own.join("s").to_str().expect("text")].map(str::to_owned).to_vec();
+    let serve = |own: &Path| {
+        ["nbd", &url, "--socket", own.join("s").to_str().expect("text")].map(str::to_owned).to_vec()
+    };
     let service = Service::start_with("ringfab", serve, &[("RINGFAB_RUNTIME_DIRECTORY", folder.path())]);
     let offered = bash(&folder, &["ringfab", "reset", ""]);
     assert!(offered.len() == 1 && offered[0].starts_with("nbd+unix://"), "{offered:?}");
@@ -144,7 +161,8 @@ fn bash_offers_volumes_and_what_is_attached_and_nothing_hidden() {
 fn zsh_and_fish_offer_volumes() {
     let folder = completions();
     if have("fish") {
-        let offered = in_shell(&folder, "fish", &["-N", "-c", "source ringfab.fish; complete -C 'ringfab mount da'"]);
+        let offered =
+            in_shell(&folder, "fish", &["-N", "-c", "source ringfab.fish; complete -C 'ringfab mount da'"]);
         assert!(offered.iter().any(|line| line.starts_with("data")), "{offered:?}");
         let all = in_shell(&folder, "fish", &["-N", "-c", "source ringfab.fish; complete -C 'ringfab m'"]);
         assert!(!all.is_empty() && !all.iter().any(|line| line.starts_with("mount-")), "{all:?}");
@@ -173,11 +191,18 @@ fn what_others_call_it_is_answered_with_what_it_is_here() {
         assert_eq!(output.status.code(), Some(2), "{output:?}");
         err(&output)
     };
-    for (word, instead) in [("connect", "`ringfab mount`"), ("disconnect", "`ringfab umount`"), ("status", "`ringfab list`")] {
+    for (word, instead) in
+        [("connect", "`ringfab mount`"), ("disconnect", "`ringfab umount`"), ("status", "`ringfab list`")]
+    {
         let said = said(&mut ringfab(&[word]));
-        assert!(said.contains(&format!("tip: {instead}")) && !said.contains("a similar subcommand"), "{said}");
+        assert!(
+            said.contains(&format!("tip: {instead}")) && !said.contains("a similar subcommand"),
+            "{said}"
+        );
     }
-    assert!(said(&mut ringfab_target(&["nvmf_create_subsystem"])).contains("tip: `ringfab-target subsystem add`"));
+    assert!(
+        said(&mut ringfab_target(&["nvmf_create_subsystem"])).contains("tip: `ringfab-target subsystem add`")
+    );
 }
 
 #[test]

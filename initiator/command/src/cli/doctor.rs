@@ -137,7 +137,11 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> Result<()> {
     let mut walk = Walk { context, tried: Vec::new(), next: None };
     let outcome = all_steps(&mut walk, &options, &engine);
     context.interrupt.check()?;
-    output::either(context.json, || document(&walk.tried, walk.next.as_deref()), || lines(&walk.tried, walk.next.as_deref()))?;
+    output::either(
+        context.json,
+        || document(&walk.tried, walk.next.as_deref()),
+        || lines(&walk.tried, walk.next.as_deref()),
+    )?;
     outcome
 }
 
@@ -321,7 +325,9 @@ fn subsystems(log: &DiscoveryLog, options: &ConnectOptions) -> Result<((), Strin
     names.dedup();
     let (host, wanted) = (&options.host.nqn, options.url.subsystem_nqn());
     let allow = match options.url.is_discovery() {
-        true => format!("allow this host there, in all or in one of its subsystems: `ringfab-target host allow {host}`"),
+        true => format!(
+            "allow this host there, in all or in one of its subsystems: `ringfab-target host allow {host}`"
+        ),
         false => format!("allow this host there: `ringfab-target host allow {host} --subsystem {wanted}`"),
     };
     if names.is_empty() {
@@ -469,6 +475,9 @@ mod tests {
         assert!(works.contains("note    port ") && works.ends_with("It does without: port."), "{works}");
         assert!(lines(&[], None).ends_with("All is well."));
         let discovery = lines(&[ok()], Some("ringfab doctor URL/NQN"));
-        assert!(!discovery.contains("All is well") && discovery.contains("`ringfab doctor URL/NQN`"), "{discovery}");
+        assert!(
+            !discovery.contains("All is well") && discovery.contains("`ringfab doctor URL/NQN`"),
+            "{discovery}"
+        );
     }
 }

@@ -3,8 +3,8 @@
 use anyhow::Result;
 use clap::Args;
 use ringfab_base::{counted, shell_quoted};
-use ringfab_process::table::Column;
 use ringfab_initiator::{ControllerInfo, Namespace, Url};
+use ringfab_process::table::Column;
 use serde_json::{Value, json};
 
 use ringfab_front_ends::context::Context;
@@ -48,8 +48,10 @@ fn hint(url: &Url) -> String {
     if !url.is_discovery() {
         return String::new();
     }
-    let command = format!("ringfab discover {}", shell_quoted(&url.to_string()));
-    format!("\nThe address names no subsystem, so this is the discovery controller. `{command}` lists the subsystems.\n")
+    let command = format!("ringfab discover {}", shell_quoted(url.to_string().trim_end_matches('/')));
+    format!(
+        "\nThe address names no subsystem, so this is the discovery controller. `{command}` lists the subsystems.\n"
+    )
 }
 
 /// A controller for programs.

@@ -137,7 +137,10 @@ pub(crate) fn effects(args: &EffectsLogArgs, context: &Context) -> Result<()> {
             let rows = [("admin", &admin), ("I/O", &io)].into_iter().flat_map(|(queue, commands)| {
                 commands.iter().flat_map(|command| command.rows(queue, args.human_readable))
             });
-            output::table(&["queue", "opcode", "command", "effects"].map(Column::text), &rows.collect::<Vec<_>>())
+            output::table(
+                &["queue", "opcode", "command", "effects"].map(Column::text),
+                &rows.collect::<Vec<_>>(),
+            )
         },
     )
 }

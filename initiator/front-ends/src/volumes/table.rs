@@ -76,8 +76,12 @@ pub(super) fn volumes(volumes: &Volumes, context: &Context) -> Result<()> {
         let state = state.clone().unwrap_or_else(|| "not mounted".to_owned());
         vec![volume.name().to_owned(), place, volume.url().to_owned(), state]
     };
-    let columns =
-        [Column::text("NAME"), Column::text("WHERE"), Column::name("ADDRESS").spare(1), Column::text("STATE")];
+    let columns = [
+        Column::text("NAME"),
+        Column::text("WHERE"),
+        Column::name("ADDRESS").spare(1),
+        Column::text("STATE"),
+    ];
     output::either(
         context.json,
         || json!({ "volumes": all.iter().map(document).collect::<Vec<_>>() }),

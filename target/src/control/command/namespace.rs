@@ -190,11 +190,7 @@ pub fn namespace(place: &Place, command: NamespaceCommand, output: &mut impl Wri
 fn namespace_table(answer: &Value) -> String {
     let table = tables::listed_namespaces(answer);
     let notes = answer.as_array().into_iter().flatten().map(|one| reason_line(one) + &shown_line(one));
-    if table.rows.is_empty() {
-        String::new()
-    } else {
-        table.text(width()) + &notes.collect::<String>()
-    }
+    if table.rows.is_empty() { String::new() } else { table.text(width()) + &notes.collect::<String>() }
 }
 
 /// A line for each namespace of an answer, which is one or a list.

@@ -302,10 +302,17 @@ mod tests {
                 let text = table.text(width);
                 assert!(text.lines().all(|line| line.chars().count() <= width), "{name} at {width}:\n{text}");
                 for column in table.columns() {
-                    assert!(text.contains(column.title()), "{} of {name} at {width}:\n{text}", column.title());
+                    assert!(
+                        text.contains(column.title()),
+                        "{} of {name} at {width}:\n{text}",
+                        column.title()
+                    );
                 }
                 // In `top`, a row is a line however narrow it is.
-                assert!(table.layout(width).fits() || ["listed", "listeners"].contains(&name), "{name} at {width}");
+                assert!(
+                    table.layout(width).fits() || ["listed", "listeners"].contains(&name),
+                    "{name} at {width}"
+                );
                 let lines = table.layout(width).lines();
                 let rows = &lines[1..];
                 if ["namespaces", "listed"].contains(&name) {

@@ -62,11 +62,8 @@ pub(super) fn hosts(status: &Value) -> Table {
         Column::number("SINCE").spare(10),
         Column::number("QUEUES").spare(11),
     ];
-    let ends = [
-        Column::number("P50").spare(6),
-        Column::number("P99").spare(6),
-        Column::number("ERRORS").spare(4),
-    ];
+    let ends =
+        [Column::number("P50").spare(6), Column::number("P99").spare(6), Column::number("ERRORS").spare(4)];
     let mut table = Table::new(&[&names[..], &more, &WORK_COLUMNS, &ends].concat());
     for one in list(status, "controllers") {
         let mut row: Vec<Cell> =
