@@ -276,8 +276,8 @@ pub fn left_out_lines(left_out: &[&str], width: usize) -> Vec<String> {
     lines
 }
 
-/// A table as text for the standard output, in lines of at most `width`. What could not be seen in a cell is escaped, or
-/// a name could make a row.
+/// A table as text for the standard output, in lines of at most `width`. What could not be seen in a cell is escaped,
+/// or a name could make a row.
 pub fn text(columns: &[Column], rows: &[Vec<String>], width: usize) -> String {
     let escaped = |row: &Vec<String>| row.iter().map(|cell| visible(cell).to_string()).collect();
     let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();

@@ -126,8 +126,8 @@ pub fn answer(stream: Stream, said: &clap::Error) -> String {
     }
 }
 
-/// What is said of a command that is none of ours, where it is one of another program that many know: each of these, and
-/// what to use here instead.
+/// What is said of a command that is none of ours, where it is one of another program that many know: each of these,
+/// and what to use here instead.
 pub fn suggest(mut said: clap::Error, others: &[(&str, &'static str)]) -> clap::Error {
     let Some(ContextValue::String(typed)) = said.get(ContextKind::InvalidSubcommand) else { return said };
     let Some((_, instead)) = others.iter().find(|(name, _)| name == typed) else { return said };

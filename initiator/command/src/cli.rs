@@ -72,8 +72,8 @@ const COMMANDS_OF_OTHERS: [(&str, &str); 22] = [
 ];
 const CONNECT: &str = "`ringfab mount` mounts a disk, `ringfab nbd` serves it as a block device, `ringfab fuse` as a \
                        file, `ringfab connect-all` all that discovery finds";
-const DISCONNECT: &str = "`ringfab umount` unmounts and detaches a disk; `ringfab nbd`, `fuse` and `connect-all` detach \
-                          theirs when they end (SIGTERM)";
+const DISCONNECT: &str = "`ringfab umount` unmounts and detaches a disk; `ringfab nbd`, `fuse` and `connect-all` end \
+                          with SIGTERM";
 const LIST: &str = "`ringfab list` shows what this machine has attached";
 const TRIM: &str = "`ringfab trim` says that blocks are no longer needed, or zeroes them";
 

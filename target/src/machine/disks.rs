@@ -78,7 +78,7 @@ fn look(path: &Path, namespace: &NamespaceConfig, serving: Option<u32>) -> Vec<F
 fn absence_advice(serving: Option<u32>) -> &'static str {
     if serving.is_some() {
         return "do not make an empty file there: the target may still serve the disk that has gone from this path \
-                (`ringfab-target status` says detached); move it back, mount its file system, or copy the namespace with \
+                (`ringfab-target status` says detached); move it back, mount its file system, or copy it with \
                 `ringfab read` before the target restarts";
     }
     "correct the path, mount its file system or bring its device back; make the file only if the disk is a new one \

@@ -258,8 +258,8 @@ fn io(io: &IoSum, rate: Option<&Rate>, span: &str) -> Markup {
 /// The places of the axis that have a name: a bucket ends there.
 const TICKS: [(usize, &str); 3] = [(0, "1 µs"), (19, "1 ms"), (39, "1 s")];
 
-/// A histogram as bars, from a microsecond on the left to seconds on the right. The number at the top is the part of all
-/// that the highest bar has.
+/// A histogram as bars, from a microsecond on the left to seconds on the right. The number at the top is the part of
+/// all that the highest bar has.
 fn bars(what: &str, histogram: &Histogram) -> Markup {
     let all = histogram.count().max(1);
     let most = histogram.counts.iter().copied().max().unwrap_or(0).max(1);
