@@ -70,6 +70,6 @@ pub fn assert_whole(lines: &[&str]) {
 }
 
 /// The value of a field.
-pub fn value<'a>(pairs: &'a Pairs, name: &str) -> Option<&'a str> {
+pub fn value<'a>(pairs: &'a [(String, Option<String>)], name: &str) -> Option<&'a str> {
     pairs.iter().find(|(one, _)| one == name).and_then(|(_, value)| value.as_deref())
 }
