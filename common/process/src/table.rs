@@ -268,7 +268,8 @@ pub fn left_out_lines(left_out: &[&str], width: usize) -> Vec<String> {
     for word in ["too", "narrow", "for:"].into_iter().map(str::to_owned).chain(titles) {
         match lines.last_mut() {
             Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
-                *line += &format!(" {word}")
+                line.push(' ');
+                line.push_str(&word);
             }
             _ => lines.push(format!("  {word}")),
         }
