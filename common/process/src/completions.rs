@@ -247,7 +247,10 @@ mod tests {
     fn every_shell_asks_the_program_for_words() {
         let words = [Words { command: "use", argument: "what", list: "things" }];
         let [bash, zsh, fish] = written(&words);
-        assert!(bash.contains("\"use 0\") list=things ;;") && bash.contains("--level) skip=1 ;;"), "{bash}");
+        assert!(
+            bash.contains("\"use 0\") list=things ;;") && bash.contains("--level|--seen) skip=1 ;;"),
+            "{bash}"
+        );
         assert!(zsh.contains(":_some-tool_words things'") && zsh.contains("_some-tool_words() {"), "{zsh}");
         let place = |what: &str| zsh.find(what).unwrap_or_else(|| panic!("{what}: {zsh}"));
         assert!(place("':what -- ") < place("'::place"), "{zsh}");

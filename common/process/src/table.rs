@@ -362,12 +362,13 @@ mod tests {
         let columns = [Column::name("HOST"), Column::number("MORE").spare(1), Column::number("IOPS")];
         let all = rows(&[&["a-name-of-24-characters!", "1", "2"]]);
         let layout = |width| Layout::new(&columns, &all, width);
-        assert!(layout(36).lines()[0].contains("MORE") && layout(36).left_out().is_empty());
-        assert_eq!(layout(35).lines()[1], "a-name-of-24-characters!     2");
-        assert_eq!(layout(35).left_out(), ["MORE"]);
+        assert_eq!(layout(36).lines()[1], "a-name-of-24-characters!     1     2");
+        assert!(layout(28).lines()[0].contains("MORE") && layout(28).left_out().is_empty());
+        assert_eq!(layout(27).lines()[1], "a-name-of-…haracters!     2");
+        assert_eq!(layout(27).left_out(), ["MORE"]);
         assert_eq!(layout(20).lines()[1].chars().count(), 20);
-        assert!(text(&columns, &all, 35).ends_with("\n  too narrow for: MORE\n"));
-        assert!(!text(&columns, &all, 36).contains("too narrow"));
+        assert!(text(&columns, &all, 27).ends_with("\n  too narrow for: MORE\n"));
+        assert!(!text(&columns, &all, 28).contains("too narrow"));
         let orders = [Column::text("A"), Column::text("BB").spare(1), Column::text("CC").spare(2)];
         assert_eq!(Layout::new(&orders, &rows(&[&["1", "2", "3"]]), 5).left_out(), ["CC"]);
     }

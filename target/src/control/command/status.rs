@@ -278,9 +278,7 @@ mod tests {
         let hosts = ["nqn.2014-08.org.nvmexpress:uuid:00000001", "nqn.2014-08.org.nvmexpress:uuid:00000002"];
         let hosts = twice(&status["controllers"][0], "host", hosts);
         (status["namespaces"], status["controllers"]) = (json!(disks), json!(hosts));
-        for core in 1..3 {
-            status["cores"][core] = status["cores"][0].clone();
-        }
+        status["cores"] = json!(vec![status["cores"][0].clone(); 3]);
         status
     }
 
