@@ -37,12 +37,7 @@ const MARKS: [(ValueHint, &str); 3] = [
 
 /// Writes a file for each shell, by the name that the shell looks for.
 pub(crate) fn write(command: &Command, words: &[Words], folder: &Path) -> io::Result<()> {
-    let mut shown = visible(command);
-    for (one, (hint, _)) in words.iter().zip(MARKS) {
-        shown = shown.mut_subcommand(one.command, |command| {
-            command.mut_arg(one.argument, |argument| argument.value_hint(hint))
-        });
-    }
+    let shown = visible(command, words);
     let name = command.get_name();
     for (shell, file) in [
         (Shell::Bash, format!("{name}.bash")),
@@ -69,12 +64,12 @@ fn lasting(text: &str) -> &'static str {
 }
 
 /// An argument with what a shell has to know of it. What it excludes or needs may be hidden.
-fn visible_argument(argument: &Arg) -> Arg {
+fn visible_argument(argument: &Arg, hint: Option<ValueHint>) -> Arg {
     let mut shown = Arg::new(lasting(argument.get_id().as_str()))
         .action(argument.get_action().clone())
         .global(argument.is_global_set())
         .required(argument.is_required_set())
-        .value_hint(argument.get_value_hint());
+        .value_hint(hint.unwrap_or_else(|| argument.get_value_hint()));
     if let Some(index) = argument.get_index() {
         shown = shown.index(index);
     }
@@ -103,15 +98,22 @@ fn visible_argument(argument: &Arg) -> Arg {
     shown.visible_aliases(aliases.into_iter().map(lasting).collect::<Vec<_>>())
 }
 
-/// A command without what is hidden: its generator does not look at that.
-fn visible(command: &Command) -> Command {
+/// A command without what is hidden, since the generator does not look at that, and with marks for words.
+fn visible(command: &Command, words: &[Words]) -> Command {
     let mut arguments: Vec<&Arg> = command.get_arguments().filter(|one| !one.is_hide_set()).collect();
     // The generator takes them as they come.
     arguments.sort_by_key(|one| one.get_index());
+    let mark = |argument: &Arg| {
+        let is_it =
+            |one: &Words| (one.command, one.argument) == (command.get_name(), argument.get_id().as_str());
+        words.iter().zip(MARKS).find(|(one, _)| is_it(one)).map(|(_, (hint, _))| hint)
+    };
     let mut shown = Command::new(lasting(command.get_name()))
-        .args(arguments.into_iter().map(visible_argument))
+        .args(arguments.into_iter().map(|one| visible_argument(one, mark(one))))
         .allow_missing_positional(command.is_allow_missing_positional_set())
-        .subcommands(command.get_subcommands().filter(|one| !one.is_hide_set()).map(visible))
+        .subcommands(
+            command.get_subcommands().filter(|one| !one.is_hide_set()).map(|one| visible(one, words)),
+        )
         .visible_aliases(command.get_visible_aliases().map(lasting).collect::<Vec<_>>())
         .subcommand_required(command.is_subcommand_required_set());
     if let Some(about) = command.get_about() {
