@@ -191,10 +191,13 @@ fn form(argument: &Arg, between: &str) -> Vec<Piece> {
         let names = names.map(|name| name.to_string()).collect::<Vec<_>>().join(" ");
         if names.is_empty() { argument.get_id().to_string().to_uppercase() } else { names }
     };
-    let Some(long) = argument.get_long() else { return vec![italic(values())] };
-    let mut pieces = match argument.get_short() {
-        Some(short) => vec![bold(format!("-{short}")), roman(between), bold(format!("--{long}"))],
-        None => vec![bold(format!("--{long}"))],
+    let mut pieces = match (argument.get_short(), argument.get_long()) {
+        (Some(short), Some(long)) => {
+            vec![bold(format!("-{short}")), roman(between), bold(format!("--{long}"))]
+        }
+        (Some(short), None) => vec![bold(format!("-{short}"))],
+        (None, Some(long)) => vec![bold(format!("--{long}"))],
+        (None, None) => return vec![italic(values())],
     };
     if argument.get_action().takes_values() {
         pieces.extend([roman(" "), italic(values())]);
@@ -318,7 +321,8 @@ mod tests {
             Arg::new("level").long("level").short('l').value_name("N").default_value("3").help("How much");
         let group = Arg::new("far").long("far").help("Go far").help_heading("Connection options");
         let hidden = Command::new("step").about("A step").hide(true);
-        let inner = Command::new("one").about("Do one thing").subcommand(more).subcommand(hidden);
+        let short = Arg::new("short").short('x').value_name("X");
+        let inner = Command::new("one").arg(short).about("Do one thing").subcommand(more).subcommand(hidden);
         let inner =
             inner.arg(level).arg(group.action(clap::ArgAction::SetTrue)).arg(Arg::new("where").index(2));
         let inner = inner.arg(Arg::new("what").index(1).required(true));
@@ -352,7 +356,7 @@ mod tests {
         assert!(first.contains(".SH \"NOTES\"\nColours are rare."), "{first}");
         let middle = page("some-tool-one.8");
         for part in [
-            "\\fBsome\\-tool\\fR \\fBone\\fR [\\fB\\-l\\fR|\\fB\\-\\-level\\fR \\fIN\\fR]",
+            "\\fBsome\\-tool\\fR \\fBone\\fR [\\fB\\-x\\fR \\fIX\\fR] [\\fB\\-l\\fR|\\fB\\-\\-level\\fR \\fIN\\fR]",
             ".TP\n\\fB\\-l\\fR, \\fB\\-\\-level\\fR \\fIN\\fR\nHow much. The default is 3.\n\
              .SH \"CONNECTION OPTIONS\"\n.TP\n\\fB\\-\\-far\\fR\nGo far.\n.SH \"OPTIONS OF ALL COMMANDS\"\n",
         ] {
