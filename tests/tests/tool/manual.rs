@@ -131,7 +131,8 @@ fn bash_offers_volumes_and_what_is_attached_and_nothing_hidden() {
     assert_eq!(bash(&folder, &["ringfab", "mount", "--nsid", "1", "-r", "d"]), ["data", "dump"]);
     assert_eq!(bash(&folder, &["ringfab", "--json", "mount", "--retry", "=", "5", "l"]), ["logs"]);
     // The second argument is a directory, and the value of an option none of these.
-    assert_eq!(bash(&folder, &["ringfab", "mount", "data", ""]), [""; 0]);
+    let second = bash(&folder, &["ringfab", "mount", "data", ""]);
+    assert!(second.iter().all(|one| one.starts_with('-')), "{second:?}");
     assert!(!bash(&folder, &["ringfab", "mount", "--nsid", ""]).contains(&"data".to_owned()));
     let commands = bash(&folder, &["ringfab", ""]);
     assert!(
