@@ -285,7 +285,8 @@ mod tests {
     #[test]
     fn every_table_fits_every_terminal_and_says_what_it_leaves_out() {
         let status = wide_status();
-        let all: [(&str, fn(&Value) -> Table); 7] = [
+        type Made = fn(&Value) -> Table;
+        let all: [(&str, Made); 7] = [
             ("listeners", tables::listeners),
             ("subsystems", tables::subsystems),
             ("hosts", tables::hosts),
