@@ -6,8 +6,8 @@
 #
 #   build   a C linker, the Rust toolchain's parts
 #   test    what the tests start: fio, libnbd, QEMU's tools, Wireshark's dissectors, systemd's checkers, Prometheus, a
-#           browser (112 MB: half a minute), another implementation of mDNS, two of TLS, cargo-deny,
-#           cargo-cyclonedx
+#           browser (112 MB: half a minute), another implementation of mDNS, two of TLS, mandoc, two shells, Go with
+#           a parser of logfmt (81 MB), cargo-deny, cargo-cyclonedx
 #   sbom    cargo-cyclonedx and jq
 #   packages what makes Debian packages: cargo-deb, cargo-cyclonedx, dpkg's and the linker's tools
 #   boot    what makes a Debian tree and boots it under a systemd of its own
@@ -90,6 +90,13 @@ want_test() {
     want curl curl
     want openssl openssl
     want gnutls-cli gnutls-bin
+    want mandoc mandoc
+    # Shells whose completions are tried.
+    want zsh zsh
+    want fish fish
+    # A parser of the log's lines.
+    want go golang-go
+    [ -e /usr/share/gocode/src/github.com/go-logfmt/logfmt ] || WANTED+=(golang-github-go-logfmt-logfmt-dev)
 }
 
 want_sbom() { want jq jq; }

@@ -9,6 +9,7 @@ pub mod busy;
 pub mod devices;
 pub mod fake_disk;
 pub mod fake_target;
+pub mod logfmt;
 pub mod member;
 mod mounts;
 pub mod openssl;

@@ -1,7 +1,9 @@
 //! The man page of a configuration file, made of an example that explains every key: so the page says what the example
 //! says, and nothing else.
 
-use clap_mangen::roff::{Roff, bold, italic, roman};
+use std::mem::discriminant;
+
+use crate::roff::{Page, italic, roman};
 
 /// A configuration file.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +35,13 @@ enum Line<'a> {
 }
 
 impl<'a> Line<'a> {
+    fn text(&self) -> Option<&'a str> {
+        match *self {
+            Self::Empty => None,
+            Self::Table(text) | Self::Prose(text) | Self::Setting(text) => Some(text),
+        }
+    }
+
     fn of(line: &'a str) -> Self {
         let Some(comment) = line.strip_prefix('#') else {
             return match line {
@@ -54,58 +63,33 @@ impl FileFormat {
     pub(crate) const SECTION: &'static str = "5";
 
     /// The page.
-    pub(crate) fn page(&self) -> Roff {
-        let mut roff = Roff::default();
-        let source = format!("Ringfab {}", env!("CARGO_PKG_VERSION"));
-        roff.control("TH", [self.name, Self::SECTION, "", &source, "File Formats"]);
-        roff.control("SH", ["NAME"]);
-        roff.text([roman(self.name), roman(" - "), roman(self.about)]);
-        roff.control("SH", ["SYNOPSIS"]);
-        roff.text([italic(self.path)]);
-        roff.control("SH", ["DESCRIPTION"]);
-        self.describe(&mut roff);
-        roff.control("SH", ["SEE ALSO"]);
-        for (number, page) in self.see_also.iter().enumerate() {
-            let comma = if number + 1 < self.see_also.len() { "," } else { "" };
-            let (name, section) = page.split_at(page.find('(').unwrap_or(page.len()));
-            roff.text([bold(name), roman(section), roman(comma)]);
-        }
-        roff
+    pub(crate) fn page(&self) -> String {
+        let mut page = Page::new(self.name, Self::SECTION, "File Formats");
+        page.section("NAME");
+        page.name_line(self.name, self.about);
+        page.section("SYNOPSIS");
+        page.text(&[italic(self.path)]);
+        page.section("DESCRIPTION");
+        self.describe(&mut page);
+        page.see_also(&self.see_also.iter().map(ToString::to_string).collect::<Vec<_>>());
+        page.into_text()
     }
 
-    fn describe(&self, roff: &mut Roff) {
-        let mut before = Line::Empty;
-        for line in self.example.lines().map(Line::of) {
-            let settings = matches!(before, Line::Setting(_));
-            if settings && !matches!(line, Line::Setting(_)) {
-                roff.control("fi", []);
-                roff.control("RE", []);
-            }
-            match line {
+    fn describe(&self, page: &mut Page) {
+        let lines: Vec<Line<'_>> = self.example.lines().map(Line::of).collect();
+        for part in lines.chunk_by(|one, next| discriminant(one) == discriminant(next)) {
+            let texts = part.iter().filter_map(|line| line.text());
+            match part[0] {
                 Line::Empty => {}
-                Line::Table(name) => {
-                    roff.control("SS", [name]);
-                }
-                Line::Prose(text) => {
-                    if !matches!(before, Line::Prose(_)) {
-                        roff.control("PP", []);
-                    }
+                Line::Table(_) => texts.for_each(|name| page.subsection(name)),
+                Line::Prose(_) => {
+                    page.paragraph();
                     // Who reads the page is in any folder.
-                    roff.text([roman(text.replace("docs/", &format!("{}/docs/", self.documents)))]);
+                    let text = texts.collect::<Vec<_>>().join(" ");
+                    page.text(&[roman(text.replace("docs/", &format!("{}/docs/", self.documents)))]);
                 }
-                Line::Setting(text) => {
-                    if !settings {
-                        roff.control("RS", ["4"]);
-                        roff.control("nf", []);
-                    }
-                    roff.text([bold(text)]);
-                }
+                Line::Setting(_) => page.literal(texts),
             }
-            before = line;
-        }
-        if matches!(before, Line::Setting(_)) {
-            roff.control("fi", []);
-            roff.control("RE", []);
         }
     }
 }
@@ -127,17 +111,17 @@ mod tests {
 
     #[test]
     fn the_page_has_all_that_the_example_says_in_its_order() {
-        let page = FORMAT.page().to_roff();
+        let page = FORMAT.page();
         let parts = [
-            ".TH some.toml 5",
-            ".SH DESCRIPTION\n.PP\nEvery key,\nwith its default: /usr/share/doc/tool/docs/tool.md.\n.SS [tool]",
-            ".PP\nHow many.\n.RS 4\n.nf\n",
+            ".TH SOME.TOML 5",
+            ".SH \"DESCRIPTION\"\nEvery key, with its default: /usr/share/doc/tool/docs/tool.md.\n.SS \"[tool]\"",
+            "How many.\n.RS 4\n.nf\n",
             "number = 1",
             "list = [",
             "2,",
-            ".fi\n.RE\n.PP\nA second one.\n.SS [[part]]\n.PP\n",
+            ".fi\n.RE\n.PP\nA second one.\n.SS \"[[part]]\"\n\\(aq.\\(aq is a name, too.\n",
             "name = ",
-            ".fi\n.RE\n.SH \"SEE ALSO\"\n\\fBsome\\-tool\\fR(8),\n\\fBtoml\\fR(5)",
+            ".fi\n.RE\n.SH \"SEE ALSO\"\n\\fBsome\\-tool\\fR(8), \\fBtoml\\fR(5)",
         ];
         let mut rest = page.as_str();
         for part in parts {

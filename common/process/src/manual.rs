@@ -1,18 +1,18 @@
-//! Man pages and completions, made of a program's own command line, for whoever installs the program.
+//! Man pages, made of a program's own command line, for whoever installs the program. Completions are in
+//! `completions.rs`.
 //!
 //! Not implemented here: any text that the command line does not have, but for files and other pages.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::{Command, Parser};
-use clap_complete::Shell;
-use clap_mangen::Man;
-use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
+use clap::{Arg, Command, Parser};
 
+use crate::completions::{self, Words};
 use crate::format::FileFormat;
+use crate::roff::{Page, Piece, bold, italic, roman};
 
 /// The command that asks for them. It is for packages and `make install`, so no page and no shell offers it.
 const COMMAND: &str = "manual";
@@ -40,6 +40,8 @@ pub struct Manual {
     pub see_also: &'static [&'static str],
     /// Files that have a page of their own.
     pub formats: &'static [FileFormat],
+    /// Arguments whose values only the program knows.
+    pub words: &'static [Words],
 }
 
 impl Manual {
@@ -53,14 +55,7 @@ impl Manual {
     fn write(&self, command: Command, wanted: &Wanted) -> io::Result<()> {
         if let Some(folder) = &wanted.completions {
             fs::create_dir_all(folder)?;
-            for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-                clap_complete::generate_to(
-                    shell,
-                    &mut command.clone(),
-                    command.get_name().to_owned(),
-                    folder,
-                )?;
-            }
+            completions::write(&command, self.words, folder)?;
         }
         if let Some(folder) = &wanted.man {
             fs::create_dir_all(folder)?;
@@ -70,7 +65,7 @@ impl Manual {
             self.pages(&command, &[], exits.as_ref(), folder)?;
             for format in self.formats {
                 let name = format!("{}.{}", format.name, FileFormat::SECTION);
-                format.page().to_writer(&mut File::create(folder.join(name))?)?;
+                fs::write(folder.join(name), format.page())?;
             }
         }
         Ok(())
@@ -84,62 +79,179 @@ impl Manual {
         exits: Option<&End>,
         folder: &Path,
     ) -> io::Result<()> {
-        let man = Man::new(command.clone())
-            .section(self.section.to_string())
-            .source(format!("Ringfab {}", env!("CARGO_PKG_VERSION")))
-            .manual("Ringfab");
-        let mut page = File::create(folder.join(man.get_filename()))?;
-        man.render_title(&mut page)?;
-        man.render_name_section(&mut page)?;
-        man.render_synopsis_section(&mut page)?;
-        man.render_description_section(&mut page)?;
-        if command.get_arguments().any(|argument| !argument.is_hide_set()) {
-            man.render_options_section(&mut page)?;
+        let name = command.get_display_name().unwrap_or(command.get_name());
+        let mut page = Page::new(name, &self.section.to_string(), "Ringfab");
+        page.section("NAME");
+        page.name_line(name, &command.get_about().map(ToString::to_string).unwrap_or_default());
+        page.section("SYNOPSIS");
+        page.text(&synopsis(command));
+        page.section("DESCRIPTION");
+        let about = command.get_long_about().or(command.get_about()).map(ToString::to_string);
+        for paragraph in about.unwrap_or_default().split("\n\n") {
+            page.paragraph();
+            page.text(&[roman(sentence(paragraph))]);
         }
+        options(command, &mut page);
         let below: Vec<&Command> = command.get_subcommands().filter(|one| !one.is_hide_set()).collect();
         if !below.is_empty() {
-            man.render_subcommands_section(&mut page)?;
+            page.section("COMMANDS");
         }
-        let mut roff = Roff::default();
+        for one in &below {
+            let name = one.get_display_name().unwrap_or(one.get_name());
+            let about = one.get_about().map(ToString::to_string).unwrap_or_default();
+            page.item(&[bold(name), roman(format!("({})", self.section))], &[roman(sentence(&about))]);
+        }
         let ends = ends_of(command);
         let own = ends.iter().filter(|end| end.heading != EXIT_STATUS);
-        own.chain(exits).for_each(|end| end.render(&mut roff));
-        self.render_files(&mut roff);
-        self.render_others(above, &mut roff);
-        roff.to_writer(&mut page)?;
-        page.flush()?;
-        let above = [above, &[command.get_display_name().unwrap_or(command.get_name()).to_owned()]].concat();
-        below.into_iter().try_for_each(|command| self.pages(command, &above, exits, folder))
-    }
-
-    fn render_files(&self, roff: &mut Roff) {
+        own.chain(exits).for_each(|end| end.render(&mut page));
         if !self.files.is_empty() {
-            roff.control("SH", ["FILES"]);
+            page.section("FILES");
         }
         for (file, meaning) in self.files {
-            roff.control("TP", []);
-            roff.text([italic(*file)]);
-            roff.text([roman(*meaning)]);
+            page.item(&[italic(*file)], &[roman(*meaning)]);
         }
+        let ours = above.iter().rev().map(|name| format!("{name}({})", self.section));
+        page.see_also(&ours.chain(self.see_also.iter().map(ToString::to_string)).collect::<Vec<_>>());
+        fs::write(folder.join(format!("{name}.{}", self.section)), page.into_text())?;
+        let above = [above, &[name.to_owned()]].concat();
+        below.into_iter().try_for_each(|command| self.pages(command, &above, exits, folder))
     }
+}
 
-    /// The pages above this one, and those of others.
-    fn render_others(&self, above: &[String], roff: &mut Roff) {
-        let ours = above.iter().rev().map(|name| (name.as_str(), self.section.to_string()));
-        let theirs = self.see_also.iter().filter_map(|page| {
-            let (name, section) = page.strip_suffix(')')?.split_once('(')?;
-            Some((name, section.to_owned()))
-        });
-        let mut names: Vec<Inline> = Vec::new();
-        for (name, section) in ours.chain(theirs) {
-            let comma = if names.is_empty() { "" } else { ", " };
-            names.extend([roman(comma), bold(name), roman(format!("({section})"))]);
-        }
-        if !names.is_empty() {
-            roff.control("SH", ["SEE ALSO"]);
-            roff.text(names);
-        }
+/// A text that ends with a full stop.
+fn sentence(text: &str) -> String {
+    let text = text.trim();
+    let ends = text.is_empty() || text.ends_with(['.', ':', '!', '?']);
+    format!("{text}{}", if ends { "" } else { "." })
+}
+
+/// How a command is called: its arguments with their values. Options that several commands share, which the help has
+/// below a heading, are named by that heading.
+fn synopsis(command: &Command) -> Vec<Piece> {
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    let mut pieces = vec![bold(name)];
+    let shown = || command.get_arguments().filter(|one| !one.is_hide_set());
+    for one in
+        shown().filter(|one| !one.is_positional() && one.get_help_heading().is_none() && !is_common(one))
+    {
+        let (open, close) = if one.is_required_set() { ("", "") } else { ("[", "]") };
+        pieces.push(roman(format!(" {open}")));
+        pieces.extend(form(one, "|"));
+        let repeats = matches!(one.get_action(), clap::ArgAction::Append | clap::ArgAction::Count);
+        pieces.push(roman(format!("{close}{}", if repeats { "..." } else { "" })));
     }
+    for heading in headings(command) {
+        pieces.extend([roman(" ["), italic(group_name(heading)), roman("]...")]);
+    }
+    for one in positionals(command) {
+        let (open, close) = if one.is_required_set() { ("", "") } else { ("[", "]") };
+        let several = one.get_num_args().is_some_and(|count| count.max_values() > 1);
+        pieces.push(roman(format!(" {open}")));
+        pieces.extend(form(one, "|"));
+        pieces.push(roman(format!("{close}{}", if several { "..." } else { "" })));
+    }
+    if command.get_subcommands().any(|one| !one.is_hide_set()) {
+        let needed = command.is_subcommand_required_set();
+        let (open, close) = if needed { ("", "") } else { ("[", "]") };
+        pieces.extend([roman(format!(" {open}")), italic("COMMAND"), roman(format!("{close} ..."))]);
+    }
+    pieces
+}
+
+/// The arguments without names, in their order.
+fn positionals(command: &Command) -> Vec<&Arg> {
+    let mut all: Vec<&Arg> = command.get_positionals().filter(|one| !one.is_hide_set()).collect();
+    all.sort_by_key(|one| one.get_index());
+    all
+}
+
+/// Whether all commands have this option.
+fn is_common(argument: &Arg) -> bool {
+    argument.is_global_set() || ["help", "version"].contains(&argument.get_id().as_str())
+}
+
+/// The headings that the help has, in its order.
+fn headings(command: &Command) -> Vec<&str> {
+    let mut headings: Vec<&str> = Vec::new();
+    for one in command.get_arguments().filter(|one| !one.is_hide_set()) {
+        headings.extend(one.get_help_heading().filter(|heading| !headings.contains(heading)));
+    }
+    headings
+}
+
+/// What a group of options is called.
+fn group_name(heading: &str) -> String {
+    if heading.ends_with("options") { heading.to_owned() } else { format!("{heading} options") }
+}
+
+/// How an argument is written, with its value, and with `between` its short name and its long one.
+fn form(argument: &Arg, between: &str) -> Vec<Piece> {
+    let values = || {
+        let names = argument.get_value_names().unwrap_or_default().iter();
+        let names = names.map(|name| name.to_string()).collect::<Vec<_>>().join(" ");
+        if names.is_empty() { argument.get_id().to_string().to_uppercase() } else { names }
+    };
+    let mut pieces = match (argument.get_short(), argument.get_long()) {
+        (Some(short), Some(long)) => {
+            vec![bold(format!("-{short}")), roman(between), bold(format!("--{long}"))]
+        }
+        (Some(short), None) => vec![bold(format!("-{short}"))],
+        (None, Some(long)) => vec![bold(format!("--{long}"))],
+        (None, None) => return vec![italic(values())],
+    };
+    if argument.get_action().takes_values() {
+        pieces.extend([roman(" "), italic(values())]);
+    }
+    pieces
+}
+
+/// The arguments with what they mean, in the order and the groups of the help.
+fn options(command: &Command, page: &mut Page) {
+    let arguments = positionals(command);
+    if !arguments.is_empty() {
+        page.section("ARGUMENTS");
+    }
+    arguments.into_iter().for_each(|one| page.item(&form(one, ", "), &[roman(meaning(one))]));
+    let shown = || command.get_arguments().filter(|one| !one.is_hide_set());
+    let mut group = |title: &str, of: &dyn Fn(&&Arg) -> bool| {
+        let mut all = shown().filter(of).peekable();
+        if all.peek().is_some() {
+            page.section(title);
+        }
+        all.for_each(|one| page.item(&form(one, ", "), &[roman(meaning(one))]));
+    };
+    let own = |one: &&Arg| !one.is_positional() && one.get_help_heading().is_none() && !is_common(one);
+    group("OPTIONS", &own);
+    for heading in headings(command) {
+        group(&group_name(heading).to_uppercase(), &|one| {
+            !one.is_positional() && one.get_help_heading() == Some(heading)
+        });
+    }
+    group("OPTIONS OF ALL COMMANDS", &|one| {
+        !one.is_positional() && one.get_help_heading().is_none() && is_common(one)
+    });
+}
+
+/// What an argument means, with its choices and its default.
+fn meaning(argument: &Arg) -> String {
+    let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string);
+    let mut text = sentence(&help.unwrap_or_default());
+    let choices: Vec<String> =
+        match argument.is_hide_possible_values_set() || !argument.get_action().takes_values() {
+            true => Vec::new(),
+            false => {
+                let all = argument.get_possible_values();
+                all.iter().filter(|one| !one.is_hide_set()).map(|one| one.get_name().to_owned()).collect()
+            }
+        };
+    if !choices.is_empty() {
+        text += &format!(" One of {}.", choices.join(", "));
+    }
+    let defaults: Vec<_> = argument.get_default_values().iter().map(|one| one.to_string_lossy()).collect();
+    if !defaults.is_empty() && argument.get_action().takes_values() && !argument.is_hide_default_value_set() {
+        text += &format!(" The default is {}.", defaults.join(" "));
+    }
+    text.trim_start().to_owned()
 }
 
 const EXIT_STATUS: &str = "EXIT STATUS";
@@ -169,22 +281,15 @@ fn ends_of(command: &Command) -> Vec<End> {
 }
 
 impl End {
-    fn render(&self, roff: &mut Roff) {
-        roff.control("SH", [self.heading.as_str()]);
+    fn render(&self, page: &mut Page) {
+        page.section(&self.heading);
+        if self.heading == "EXAMPLES" {
+            return page.literal(self.lines.iter().map(String::as_str));
+        }
         for line in &self.lines {
             match line.split_once("  ").filter(|_| self.heading == EXIT_STATUS) {
-                Some((code, meaning)) => {
-                    roff.control("TP", []);
-                    roff.text([bold(code)]);
-                    roff.text([roman(meaning.trim())]);
-                }
-                None if self.heading == "EXAMPLES" => {
-                    roff.control("PP", []);
-                    roff.text([bold(line.as_str())]);
-                }
-                None => {
-                    roff.text([roman(line.as_str())]);
-                }
+                Some((code, meaning)) => page.item(&[bold(code)], &[roman(meaning.trim())]),
+                None => page.text(&[roman(line.as_str())]),
             }
         }
     }
@@ -199,6 +304,7 @@ mod tests {
         files: &[("/etc/some", "what it reads")],
         see_also: &["systemctl(1)"],
         formats: &[SOME],
+        words: &[],
     };
 
     const SOME: FileFormat = FileFormat {
@@ -212,7 +318,15 @@ mod tests {
 
     fn command() -> Command {
         let more = Command::new("more").about("Do more").after_help("Examples:\n  some-tool one more -x");
-        let inner = Command::new("one").about("Do one thing").subcommand(more);
+        let level =
+            Arg::new("level").long("level").short('l').value_name("N").default_value("3").help("How much");
+        let group = Arg::new("far").long("far").help("Go far").help_heading("Connection options");
+        let hidden = Command::new("step").about("A step").hide(true);
+        let short = Arg::new("short").short('x').value_name("X");
+        let inner = Command::new("one").arg(short).about("Do one thing").subcommand(more).subcommand(hidden);
+        let inner =
+            inner.arg(level).arg(group.action(clap::ArgAction::SetTrue)).arg(Arg::new("where").index(2));
+        let inner = inner.arg(Arg::new("what").index(1).required(true));
         let help = "Exit codes:\n  0    done\n  2    the file is wrong\n\nColours are rare.";
         Command::new("some-tool").version("1").about("A tool").after_help(help).subcommand(inner)
     }
@@ -239,28 +353,33 @@ mod tests {
         assert_eq!(names, ["some-tool-one-more.8", "some-tool-one.8", "some-tool.8", "some.toml.5"]);
         let page = |name: &str| fs::read_to_string(man.join(name)).expect("a page");
         let first = page("some-tool.8");
-        assert!(first.contains("some\\-tool\\-one(8)"), "{first}");
-        assert!(first.contains(".SH NOTES\nColours are rare."), "{first}");
+        assert!(first.contains(".TP\n\\fBsome\\-tool\\-one\\fR(8)\nDo one thing.\n"), "{first}");
+        assert!(first.contains(".SH \"NOTES\"\nColours are rare."), "{first}");
+        let middle = page("some-tool-one.8");
+        for part in [".TP\n\\fB\\-l\\fR, \\fB\\-\\-level\\fR \\fIN\\fR\nHow much. The default is 3.\n\
+             .SH \"CONNECTION OPTIONS\"\n.TP\n\\fB\\-\\-far\\fR\nGo far.\n.SH \"OPTIONS OF ALL COMMANDS\"\n"]
+        {
+            assert!(middle.contains(part), "{part}: {middle}");
+        }
+        let joined = middle.replace('\n', " ");
+        let called = "\\fBsome\\-tool\\fR \\fBone\\fR [\\fB\\-x\\fR \\fIX\\fR] [\\fB\\-l\\fR|\\fB\\-\\-level\\fR \\fIN\\fR]";
+        assert!(joined.contains(called), "{middle}");
+        assert!(
+            joined.contains("[\\fIConnection\\fR \\fIoptions\\fR]... \\fIWHAT\\fR [\\fIWHERE\\fR]"),
+            "{middle}"
+        );
+        assert!(!middle.contains("step"), "{middle}");
         let last = page("some-tool-one-more.8");
         for part in [
-            ".TH some-tool-one-more 8",
-            "some\\-tool one more",
+            ".TH SOME\\-TOOL\\-ONE\\-MORE 8",
+            "\\fBsome\\-tool\\fR \\fBone\\fR \\fBmore\\fR",
             ".SH \"EXIT STATUS\"",
             ".TP\n\\fB2\\fR\nthe file is wrong",
-            ".SH EXAMPLES\n.PP\n\\fBsome\\-tool one more \\-x\\fR",
+            ".SH \"EXAMPLES\"\n.RS 4\n.nf\n\\fBsome\\-tool one more \\-x\\fR\n.fi\n.RE\n",
             "\\fBsome\\-tool\\-one\\fR(8), \\fBsome\\-tool\\fR(8), \\fBsystemctl\\fR(1)",
         ] {
             assert!(last.contains(part), "{part}: {last}");
         }
-    }
-
-    #[test]
-    fn each_shell_has_its_file_of_completions() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let names = written("--completions", folder.path());
-        assert_eq!(names, ["_some-tool", "some-tool.bash", "some-tool.fish"]);
-        let bash = fs::read_to_string(folder.path().join("some-tool.bash")).expect("a file");
-        assert!(bash.contains("some__tool__subcmd__one,more"), "{bash}");
     }
 
     #[test]

@@ -29,11 +29,12 @@ fn value(argument: &Arg) -> String {
 /// How an argument is written.
 fn form(argument: &Arg) -> String {
     let takes = argument.get_action().takes_values();
-    match argument.get_long() {
-        Some(long) if takes => format!("--{long} {}", value(argument)),
-        Some(long) => format!("--{long}"),
-        None => value(argument),
-    }
+    let name = match (argument.get_long(), argument.get_short()) {
+        (Some(long), _) => format!("--{long}"),
+        (None, Some(short)) => format!("-{short}"),
+        (None, None) => return value(argument),
+    };
+    if takes { format!("{name} {}", value(argument)) } else { name }
 }
 
 /// Two tables: the commands with their arguments, and the options with what each means. Those that the help has below a

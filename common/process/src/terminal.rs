@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ringfab_base::{visible, visible_lines};
 use rustix::termios::tcgetwinsize;
@@ -124,6 +124,17 @@ pub fn answer(stream: Stream, said: &clap::Error) -> String {
         ErrorKind::ValueValidation => plain(&text),
         _ => text,
     }
+}
+
+/// What is said of a command that is none of ours, where it is one of another program that many know: each of these,
+/// and what to use here instead.
+pub fn suggest(mut said: clap::Error, others: &[(&str, &'static str)]) -> clap::Error {
+    let Some(ContextValue::String(typed)) = said.get(ContextKind::InvalidSubcommand) else { return said };
+    let Some((_, instead)) = others.iter().find(|(name, _)| name == typed) else { return said };
+    // A command that is only spelled alike is not meant.
+    said.remove(ContextKind::SuggestedSubcommand);
+    said.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![(*instead).into()]));
+    said
 }
 
 /// What is wrong with a number, in the words of users instead of those of Rust.
@@ -294,6 +305,20 @@ mod tests {
             let said = answer(Stream::Err, &error);
             assert!(said.contains(words), "{said}");
         }
+    }
+
+    #[test]
+    fn a_command_of_another_program_is_answered_with_ours() {
+        let command = || clap::Command::new("x").subcommand(clap::Command::new("connect-all"));
+        let others = [("connect", "`x connect-all` does that")];
+        let said = |word: &str| {
+            let error = command().try_get_matches_from(["x", word]).expect_err("a mistake");
+            answer(Stream::Err, &suggest(error, &others))
+        };
+        assert!(said("connect").contains("tip: `x connect-all` does that"), "{}", said("connect"));
+        assert!(!said("connect").contains("a similar subcommand"), "{}", said("connect"));
+        assert!(said("connect-al").contains("a similar subcommand exists"), "{}", said("connect-al"));
+        assert!(!said("nonsense").contains("tip:"), "{}", said("nonsense"));
     }
 
     #[test]

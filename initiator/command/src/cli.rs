@@ -1,5 +1,6 @@
 //! The command line. `AFTER_HELP` has the exit codes, and docs/command-line.md.
 
+mod complete;
 mod decode;
 #[cfg(feature = "verbs")]
 mod devices;
@@ -7,6 +8,7 @@ mod discover;
 mod doctor;
 mod examples;
 mod feature;
+mod hostnqn;
 mod identify;
 mod keys;
 mod list;
@@ -41,6 +43,41 @@ const EXIT_FAILED: u8 = 1;
 const EXIT_USAGE: u8 = 2;
 const EXIT_WRITES_LOST: u8 = 3;
 
+/// What users of nvme-cli and others type, and what to use here instead.
+const COMMANDS_OF_OTHERS: [(&str, &str); 22] = [
+    ("connect", CONNECT),
+    ("attach", CONNECT),
+    ("disconnect", DISCONNECT),
+    ("disconnect-all", DISCONNECT),
+    ("detach", DISCONNECT),
+    ("unmount", "`ringfab umount` unmounts, and detaches the disk"),
+    ("status", LIST),
+    ("list-subsys", LIST),
+    ("ls", LIST),
+    ("ps", LIST),
+    ("list-ns", "`ringfab list ADDRESS` shows a controller and its namespaces"),
+    ("smart-log", "`ringfab smart` shows the SMART / Health Information log page"),
+    ("changed-ns-list", "`ringfab changed-ns-list-log` shows the namespaces that have changed"),
+    ("dsm", TRIM),
+    ("write-zeroes", TRIM),
+    ("discard", TRIM),
+    (
+        "gen-hostnqn",
+        "`ringfab show-hostnqn` shows the name of this host; /etc/nvme/hostnqn has another one if you like",
+    ),
+    ("gen-dhchap-key", "`ringfab keys generate` makes a key for authentication"),
+    ("gen-tls-key", "`ringfab keys generate --tls` makes a key for TLS"),
+    ("check-dhchap-key", "`ringfab keys check` checks a key"),
+    ("check-tls-key", "`ringfab keys check` checks a key"),
+    ("version", "`ringfab --version` prints the version"),
+];
+const CONNECT: &str = "`ringfab mount` mounts a disk, `ringfab nbd` serves it as a block device, `ringfab fuse` as a \
+                       file, `ringfab connect-all` all that discovery finds";
+const DISCONNECT: &str = "`ringfab umount` unmounts and detaches a disk; `ringfab nbd`, `fuse` and `connect-all` end \
+                          with SIGTERM";
+const LIST: &str = "`ringfab list` shows what this machine has attached";
+const TRIM: &str = "`ringfab trim` says that blocks are no longer needed, or zeroes them";
+
 /// What the man pages have beside the command line.
 const MANUAL: Manual = Manual {
     section: 1,
@@ -50,6 +87,7 @@ const MANUAL: Manual = Manual {
     ],
     see_also: &["volumes.toml(5)", "ringfab-target(8)", "nvme(1)"],
     formats: &[],
+    words: &complete::WORDS,
 };
 
 /// The initiator of Ringfab: finds, shows, measures and uses NVMe over Fabrics namespaces.
@@ -118,6 +156,12 @@ enum Command {
     /// Volumes: what /etc/ringfab/volumes.toml names
     #[command(subcommand, after_help = examples::VOLUME)]
     Volume(VolumeCommand),
+    /// Show the NQN of this host, which a target has to allow
+    #[command(after_help = examples::SHOW_HOSTNQN)]
+    ShowHostnqn,
+    /// Names for shells
+    #[command(hide = true)]
+    Complete(complete::CompleteArgs),
     /// The part of mounting that has a process of its own
     #[command(hide = true)]
     MountStep(StepArgs),
@@ -187,7 +231,7 @@ pub(crate) fn main() -> ExitCode {
     });
     match parsed {
         Err(error) => match error.downcast() {
-            Ok(error) => answer(&error, helper),
+            Ok(error) => answer(&terminal::suggest(error, &COMMANDS_OF_OTHERS), helper),
             Err(error) => conclude(Err(error), helper),
         },
         Ok(cli) => {
@@ -318,6 +362,8 @@ fn execute(command: Command, context: &Context) -> Result<()> {
         Command::Umount(args) => volumes::umount(&args, context),
         Command::Reset(args) => reset::run(&args, context),
         Command::Volume(command) => mount::volume(&command, context),
+        Command::ShowHostnqn => hostnqn::run(context),
+        Command::Complete(args) => complete::run(&args),
         Command::MountStep(args) => volumes::step(&args),
         Command::MountGrow(args) => volumes::grow(&args),
     }
@@ -417,6 +463,34 @@ mod tests {
         let error = parse(&["list", "http://x/"]).err().expect("refused");
         assert_eq!(error.exit_code(), i32::from(EXIT_USAGE));
         assert!(error.to_string().contains("an address begins with nvme+rdma://"), "{error}");
+    }
+
+    #[test]
+    fn what_is_suggested_for_a_command_of_others_is_one_of_ours() {
+        for (other, instead) in COMMANDS_OF_OTHERS {
+            let error = parse(&[other]).err().expect("none of ours");
+            let said = terminal::answer(Stream::Err, &terminal::suggest(error, &COMMANDS_OF_OTHERS));
+            assert!(said.contains(&format!("tip: {instead}")), "{other}: {said}");
+            let named: Vec<&str> =
+                instead.split("`ringfab ").skip(1).filter_map(|one| one.split('`').next()).collect();
+            assert!(!named.is_empty(), "{other}");
+            for name in
+                named.iter().filter_map(|one| one.split(' ').next()).filter(|one| !one.starts_with('-'))
+            {
+                assert!(Cli::command().find_subcommand(name).is_some(), "{other}: {name} is no command");
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_of_the_first_arguments_of_commands() {
+        for one in complete::WORDS {
+            let command = Cli::command();
+            let command = command.find_subcommand(one.command).expect("a command");
+            let first = command.get_positionals().next().expect("an argument");
+            assert_eq!(first.get_id().as_str(), one.argument);
+            assert!(parse(&["complete", one.list]).is_ok());
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ fn with_namespace(lines: &str) -> String {
 #[test]
 fn a_log_filter_that_would_silence_everything_is_a_mistake() {
     for (filter, message) in
-        [("loud", "names \"loud\", which is neither a level"), ("ringfab_target=loud", "is not a log filter")]
+        [("loud", "names `loud`, which is neither a level"), ("ringfab_target=loud", "is not a log filter")]
     {
         let error = mistake(&format!("[target]\nlog = \"{filter}\"\n{MINIMAL}"));
         assert_eq!((error.line, error.key.as_str()), (2, "target.log"));

@@ -43,10 +43,7 @@ fn look(path: &Path, namespace: &NamespaceConfig, serving: Option<u32>) -> Vec<F
     let (metadata, identity) = match identify(path) {
         Ok(found) => found,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return vec![(
-                format!("{shown} does not exist"),
-                "create it; the namespace is not ready until then".into(),
-            )];
+            return vec![(format!("{shown} does not exist"), absence_advice(serving).into())];
         }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let advice = access_advice(path, &error);
@@ -74,6 +71,18 @@ fn look(path: &Path, namespace: &NamespaceConfig, serving: Option<u32>) -> Vec<F
         found.push((format!("{shown} is in use by {}", holder.text), advice.into()));
     }
     found
+}
+
+/// What to do about a path that leads nowhere. An empty file there would take the place of a disk, for hosts with its
+/// name and its size gone: so nobody is told to make one but for a disk that is new.
+fn absence_advice(serving: Option<u32>) -> &'static str {
+    if serving.is_some() {
+        return "do not make an empty file there: the target may still serve the disk that has gone from this path \
+                (`ringfab-target status` says detached); move it back, mount its file system, or copy it with \
+                `ringfab read` before the target restarts";
+    }
+    "correct the path, mount its file system or bring its device back; make the file only if the disk is a new one \
+     (truncate -s SIZE PATH); the namespace is not ready until then"
 }
 
 fn access_advice(path: &Path, error: &io::Error) -> Cow<'static, str> {
@@ -134,6 +143,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("disk");
         assert!(said(&path, "").contains("does not exist"));
+        let namespace = namespace(&format!("path = {path:?}"));
+        for (serving, advice) in
+            [(None, "only if the disk is a new one"), (Some(1), "do not make an empty file there")]
+        {
+            let found = findings("nqn.x", &namespace, serving);
+            assert!(found.len() == 1 && found[0].advice.contains(advice), "{found:?}");
+        }
         assert!(said(folder.path(), "").contains("it is a directory"));
         fs::write(&path, [0; 4096]).expect("a file");
         assert_eq!(said(&path, ""), "");

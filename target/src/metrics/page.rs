@@ -21,14 +21,25 @@ const ROWS_MAX: usize = 256;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark}\
-body{font:14px/1.4 system-ui,sans-serif;margin:1.5em;max-width:100em}\
+body{font:14px/1.4 system-ui,sans-serif;margin:1.5em;max-width:135em}\
 h1{font-size:1.4em;margin:0}h2{font-size:1.1em;margin:1.6em 0 .4em}p{margin:.3em 0;color:GrayText}\
 table{border-collapse:collapse;width:100%}th,td{padding:.25em .45em;text-align:right;vertical-align:bottom;\
 border-bottom:1px solid color-mix(in srgb,currentcolor 15%,transparent);font-variant-numeric:tabular-nums}\
 th{font-weight:600}th.t,td.t{text-align:left;overflow-wrap:anywhere;min-width:10em}td.t:first-child{min-width:17em}\
 td{white-space:nowrap}td.t{white-space:normal}\
 .bad{color:#c22;font-weight:600}svg{display:block;margin-left:auto}rect{fill:#3a7bd5}\
-.s{font-size:.85em;color:GrayText}";
+text{font-size:8px;fill:GrayText}.s{font-size:.85em;color:GrayText}td.g{display:none}\
+th.o{text-align:left;color:GrayText;font-weight:400;border-bottom:0}th.o,th.b,td.b{padding-left:1.4em}\
+@media(max-width:1600px){body{margin:.8em;max-width:none}table,tbody{display:block}tr.h{display:none}\
+tr{display:grid;grid-template-columns:repeat(auto-fill,minmax(7.2em,1fr));gap:.35em .8em;padding:.7em 0;\
+border-bottom:1px solid color-mix(in srgb,currentcolor 15%,transparent)}\
+td,td.b{display:block;border:0;padding:0;text-align:left;white-space:normal;overflow-wrap:anywhere}\
+td[data-t]::before{content:attr(data-t);display:block;font-size:.8em;color:GrayText}\
+td.t,td.t:first-child,td.g{display:block;grid-column:1/-1;min-width:0}td.g{font-size:.85em;font-weight:600}\
+svg{margin-left:0;width:100%;max-width:14em;height:auto}}";
+
+/// What the columns of a group are of.
+const SINCE_START: &str = "Since the start";
 
 /// The page.
 pub(super) fn page(pair: &Pair) -> String {
@@ -45,10 +56,11 @@ pub(super) fn page(pair: &Pair) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
+                @let span = span(now, before);
                 (summary(now, before))
-                (namespaces(now, before))
-                (hosts(now, before))
-                (queues(now, before))
+                (namespaces(now, before, &span))
+                (hosts(now, before, &span))
+                (queues(now, before, &span))
                 (cores(now))
             }
         }
@@ -70,17 +82,22 @@ fn summary(now: &Snapshot, before: Option<&Snapshot>) -> Markup {
             @if silent > 0 { " " span.bad { "Cores that do not answer: " (silent) "." } }
         }
         p {
-            @match before {
-                Some(before) => { "Rates are of the last " (seconds_between(before, now)) " s. " }
-                None => { "Rates appear with the next load. " }
-            }
-            "Latency is of one command in 64 since the start. The page loads again every " (REFRESH_S) " s. "
+            @if before.is_none() { "Rates appear with the next load. " }
+            "Latency is of one command in 64. The page loads again every " (REFRESH_S) " s. "
             "The numbers for Prometheus are at " a href="/metrics" { "/metrics" } "."
         }
     }
 }
 
-fn namespaces(now: &Snapshot, before: Option<&Snapshot>) -> Markup {
+/// What rates are of.
+fn span(now: &Snapshot, before: Option<&Snapshot>) -> String {
+    before.map_or_else(
+        || "Each second".to_owned(),
+        |before| format!("Of the last {:.0} s", now.at.duration_since(before.at).as_secs_f64()),
+    )
+}
+
+fn namespaces(now: &Snapshot, before: Option<&Snapshot>, span: &str) -> Markup {
     let all =
         now.subsystems.iter().flat_map(|one| one.namespaces.iter().map(move |namespace| (one, namespace)));
     let row = |(subsystem, one): (&SubsystemSeen, &NamespaceSeen)| {
@@ -93,14 +110,14 @@ fn namespaces(now: &Snapshot, before: Option<&Snapshot>) -> Markup {
                     @if one.health.state == "ready" { "ready" } @else { span.bad { (one.health.state) } }
                     @if let Some(reason) = &one.health.reason { div.s { (reason) } }
                 }
-                (io(&one.io, rate(now, before, &one.io, earlier.map(|one| &one.io)).as_ref()))
+                (io(&one.io, rate(now, before, &one.io, earlier.map(|one| &one.io)).as_ref(), span))
             }
         }
     };
-    table("Namespaces", &html! { th.t { "Namespace" } th.t { "State" } }, all.map(row))
+    table("Namespaces", &html! { th.t { "Namespace" } th.t { "State" } }, span, all.map(row))
 }
 
-fn hosts(now: &Snapshot, before: Option<&Snapshot>) -> Markup {
+fn hosts(now: &Snapshot, before: Option<&Snapshot>, span: &str) -> Markup {
     let all = now.subsystems.iter().flat_map(|one| one.hosts.iter().map(move |host| (one, host)));
     let row = |(subsystem, one): (&SubsystemSeen, &HostUsage)| {
         let earlier = before.and_then(|before| before.subsystem(&subsystem.nqn));
@@ -114,15 +131,15 @@ fn hosts(now: &Snapshot, before: Option<&Snapshot>) -> Markup {
                     }
                     div.s { (subsystem.nqn) }
                 }
-                td { @if one.queues > 0 { (one.queues) } @else { "gone" } }
-                (io(&one.io, rate(now, before, &one.io, earlier.map(|one| &one.io)).as_ref()))
+                td data-t="Queues" { @if one.queues > 0 { (one.queues) } @else { "gone" } }
+                (io(&one.io, rate(now, before, &one.io, earlier.map(|one| &one.io)).as_ref(), span))
             }
         }
     };
-    table("Hosts", &html! { th.t { "Host" } th { "Queues" } }, all.map(row))
+    table("Hosts", &html! { th.t { "Host" } th { "Queues" } }, span, all.map(row))
 }
 
-fn queues(now: &Snapshot, before: Option<&Snapshot>) -> Markup {
+fn queues(now: &Snapshot, before: Option<&Snapshot>, span: &str) -> Markup {
     let all = now.subsystems.iter().flat_map(|one| one.queues.iter().map(move |queue| (one, queue)));
     let row = |(subsystem, one): (&SubsystemSeen, &QueueSeen)| {
         let earlier = before.and_then(|before| before.subsystem(&subsystem.nqn));
@@ -137,16 +154,17 @@ fn queues(now: &Snapshot, before: Option<&Snapshot>) -> Markup {
                     div.s { (one.host) " at " (one.peer) }
                     @if !one.security.is_empty() { div.s { (one.security) } }
                 }
-                td { (one.core) }
-                (io(&one.io, rate(now, before, &one.io, earlier.map(|one| &one.io)).as_ref()))
+                td data-t="Core" { (one.core) }
+                (io(&one.io, rate(now, before, &one.io, earlier.map(|one| &one.io)).as_ref(), span))
             }
         }
     };
-    table("Queues", &html! { th.t { "Queue" } th { "Core" } }, all.map(row))
+    table("Queues", &html! { th.t { "Queue" } th { "Core" } }, span, all.map(row))
 }
 
-/// A table whose last columns are those of [`io`].
-fn table(name: &str, first: &Markup, rows: impl Iterator<Item = Markup>) -> Markup {
+/// A table whose last columns are those of [`io`]. In a narrow window each row is a block: there a cell has its title
+/// with it, and a line before each group of cells says what they are of.
+fn table(name: &str, first: &Markup, span: &str, rows: impl Iterator<Item = Markup>) -> Markup {
     let mut rows = rows.peekable();
     let none = rows.peek().is_none();
     let shown: Vec<Markup> = rows.by_ref().take(ROWS_MAX).collect();
@@ -155,10 +173,14 @@ fn table(name: &str, first: &Markup, rows: impl Iterator<Item = Markup>) -> Mark
         h2 { (name) }
         @if none { p { "none" } } @else {
             table {
-                tr {
+                tr.h {
+                    th.o colspan="2" {}
+                    th.o colspan=(RATES.len()) { (span) } th.o colspan=(4 + Phase::COUNT) { (SINCE_START) }
+                }
+                tr.h {
                     (first)
-                    th { "Reads/s" } th { "Writes/s" } th { "Read/s" } th { "Written/s" } th { "Failed" }
-                    th { "Median" } th { "p99" } th { "Latency" }
+                    @for (index, title) in RATES.iter().enumerate() { th.b[index == 0] { (title) } }
+                    th.b { "Failed" } th { "Median" } th { "p99" } th { "Latency" }
                     @for phase in Phase::ALL { th { (phase.name()) } }
                 }
                 @for row in shown { (row) }
@@ -171,22 +193,25 @@ fn table(name: &str, first: &Markup, rows: impl Iterator<Item = Markup>) -> Mark
 fn cores(now: &Snapshot) -> Markup {
     let row = |(number, core): (usize, &Option<CoreUsage>)| {
         let Some(core) = core else {
-            return html! { tr { td { (number) } td.t colspan="6" { span.bad { "does not answer" } } } };
+            return html! { tr { td data-t="Core" { (number) } td.t colspan="6" { span.bad { "does not answer" } } } };
         };
         let of = |buffers: &Buffers| format!("{} of {}", buffers.taken, buffers.total);
         let waits = core.states.iter().filter(|state| state.commands > 0);
         html! {
             tr {
-                td { (number) } td { (core.queues) } td { (core.commands) }
+                td data-t="Core" { (number) }
+                td data-t="Queues" { (core.queues) } td data-t="Commands" { (core.commands) }
                 td.t { @for state in waits { (state.commands) " " (state.state.name()) " " } }
-                td { (of(&core.io_buffers)) } td { (of(&core.admin_buffers)) } td { (of(&core.compare_buffers)) }
+                td data-t="I/O buffers" { (of(&core.io_buffers)) }
+                td data-t="Admin buffers" { (of(&core.admin_buffers)) }
+                td data-t="Compare buffers" { (of(&core.compare_buffers)) }
             }
         }
     };
     html! {
         h2 { "Cores" }
         table {
-            tr {
+            tr.h {
                 th { "Core" } th { "Queues" } th { "Commands" } th.t { "Where they wait" }
                 th { "I/O buffers" } th { "Admin buffers" } th { "Compare buffers" }
             }
@@ -195,26 +220,34 @@ fn cores(now: &Snapshot) -> Markup {
     }
 }
 
+/// The titles of the rates.
+const RATES: [&str; 4] = ["Reads/s", "Writes/s", "Read/s", "Written/s"];
+
 /// The columns of what was done.
-fn io(io: &IoSum, rate: Option<&Rate>) -> Markup {
+fn io(io: &IoSum, rate: Option<&Rate>, span: &str) -> Markup {
     let latency = io.latency.as_deref();
     let quantile =
         |part| latency.and_then(|latency| latency.total.quantile_us(part)).map_or("–".to_owned(), time);
+    let rates = rate.map(|rate| {
+        let bytes = [rate.bytes_read, rate.bytes_written].map(|bytes| size(bytes as u64));
+        let [read, written] = bytes;
+        [count(rate.reads), count(rate.writes), read, written]
+    });
+    let rates = rates.unwrap_or_else(|| RATES.map(|_| "–".to_owned()));
+    let failed = io.counters.commands_failed;
     html! {
-        @match rate {
-            Some(rate) => {
-                td { (count(rate.reads)) } td { (count(rate.writes)) }
-                td { (size(rate.bytes_read as u64)) } td { (size(rate.bytes_written as u64)) }
-            }
-            None => { td { "–" } td { "–" } td { "–" } td { "–" } }
+        td.g { (span) }
+        @for (index, (title, rate)) in RATES.iter().zip(rates).enumerate() {
+            td.b[index == 0] data-t=(title) { (rate) }
         }
-        td { @if io.counters.commands_failed > 0 { span.bad { (io.counters.commands_failed) } } @else { "0" } }
-        td { (quantile(0.5)) } td { (quantile(0.99)) }
+        td.g { (SINCE_START) }
+        td.b data-t="Failed" { @if failed > 0 { span.bad { (failed) } } @else { "0" } }
+        td data-t="Median" { (quantile(0.5)) } td data-t="p99" { (quantile(0.99)) }
         @match latency {
             Some(latency) => {
-                td { (bars("latency", &latency.total)) }
+                td data-t="Latency" { (bars("latency", &latency.total)) }
                 @for (phase, histogram) in Phase::ALL.into_iter().zip(&latency.phases) {
-                    td { (bars(phase.name(), histogram)) }
+                    td data-t=(phase.name()) { (bars(phase.name(), histogram)) }
                 }
             }
             None => { td { } @for _ in Phase::ALL { td { } } }
@@ -222,7 +255,11 @@ fn io(io: &IoSum, rate: Option<&Rate>) -> Markup {
     }
 }
 
-/// A histogram as bars, from a microsecond on the left to seconds on the right.
+/// The places of the axis that have a name: a bucket ends there.
+const TICKS: [(usize, &str); 3] = [(0, "1 µs"), (19, "1 ms"), (39, "1 s")];
+
+/// A histogram as bars, from a microsecond on the left to seconds on the right. The number at the top is the part of
+/// all that the highest bar has.
 fn bars(what: &str, histogram: &Histogram) -> Markup {
     let all = histogram.count().max(1);
     let most = histogram.counts.iter().copied().max().unwrap_or(0).max(1);
@@ -239,9 +276,15 @@ fn bars(what: &str, histogram: &Histogram) -> Markup {
         }
     };
     html! {
-        svg width="98" height="25" viewBox="0 0 98 25" role="img" aria-label=(title) {
+        svg width="98" height="36" viewBox="0 0 98 36" role="img" aria-label=(title) {
             title { (title) }
             path d="M0 24.5H98" stroke="currentcolor" stroke-opacity=".3" {}
+            @for (bucket, name) in TICKS {
+                @let x = 2 * (bucket + 1);
+                path d=(format!("M{x} 0V27")) stroke="currentcolor" stroke-opacity=".15" {}
+                text x=(x) y="34" text-anchor=(if bucket == 0 { "start" } else { "middle" }) { (name) }
+            }
+            text x="98" y="7" text-anchor="end" { (format!("{:.0} %", 100.0 * most as f64 / all as f64)) }
             @for one in histogram.counts.iter().enumerate().filter(|(_, count)| **count > 0) { (bar(one)) }
         }
     }
@@ -265,10 +308,6 @@ fn rate(now: &Snapshot, before: Option<&Snapshot>, io: &IoSum, earlier: Option<&
         bytes_read: of(new.bytes_read, old.bytes_read),
         bytes_written: of(new.bytes_written, old.bytes_written),
     })
-}
-
-fn seconds_between(before: &Snapshot, now: &Snapshot) -> String {
-    format!("{:.0}", now.at.duration_since(before.at).as_secs_f64())
 }
 
 fn uptime(seconds: u64) -> String {
@@ -377,10 +416,48 @@ mod tests {
         let before = snapshot("host", 100, begun);
         let pair = Pair { now: snapshot("host", 300, begun + Duration::from_secs(4)), before: Some(before) };
         let page = page(&pair);
-        assert!(page.contains("Rates are of the last 4 s"));
-        assert_eq!(page.matches("<td>50</td><td>0</td><td>200 KiB</td><td>0 B</td>").count(), 2, "{page}");
+        assert_eq!(page.matches("Of the last 4 s").count(), 4, "{page}");
+        let cells = [("Reads/s", "50"), ("Writes/s", "0"), ("Read/s", "200 KiB"), ("Written/s", "0 B")];
+        for (title, value) in cells {
+            assert_eq!(
+                page.matches(&format!(" data-t=\"{title}\">{value}</td>")).count(),
+                2,
+                "{title}: {page}"
+            );
+        }
         assert!(page.contains("half within 96 µs"), "the bucket of 90 µs ends there");
         assert!(page.contains("does not answer"));
+    }
+
+    #[test]
+    fn a_histogram_has_an_axis_whose_names_are_where_their_buckets_end() {
+        for ((bucket, name), micros) in TICKS.iter().zip([1, 1024, 1 << 20]) {
+            assert_eq!(bound_us(*bucket), micros, "{name}");
+        }
+        let histogram = done(5).latency.expect("timed commands").total;
+        let text = bars("latency", &histogram).into_string();
+        for part in [">1 µs</text>", ">1 ms</text>", ">1 s</text>", ">100 %</text>"] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+
+    #[test]
+    fn what_is_of_a_moment_and_what_is_since_the_start_are_apart() {
+        let begun = Instant::now();
+        let pair = Pair {
+            now: snapshot("host", 3, begun + Duration::from_secs(4)),
+            before: Some(snapshot("host", 1, begun)),
+        };
+        let page = page(&pair);
+        let row = page.split("<tr>").nth(1).expect("a row");
+        let place = |what: &str| row.find(what).unwrap_or_else(|| panic!("{what} in {row}"));
+        let (of_moment, since) = (place(">Of the last 4 s<"), place(">Since the start<"));
+        for title in RATES {
+            assert!((of_moment..since).contains(&place(&format!("data-t=\"{title}\""))), "{title}");
+        }
+        for title in ["Failed", "Median", "p99", "Latency"] {
+            assert!(place(&format!("data-t=\"{title}\"")) > since, "{title}");
+        }
     }
 
     #[test]

@@ -200,6 +200,36 @@ enum Ask {
     },
 }
 
+/// What users of nvmetcli, of SPDK's rpc.py and of other services type, and what to use here instead.
+const COMMANDS_OF_OTHERS: [(&str, &str); 19] = [
+    ("ls", SHOW),
+    ("list", SHOW),
+    ("show", SHOW),
+    ("info", SHOW),
+    ("nvmf_get_subsystems", SHOW),
+    ("create", CREATE),
+    ("add", CREATE),
+    ("nvmf_create_subsystem", CREATE),
+    ("nvmf_subsystem_add_ns", "`ringfab-target namespace add` adds a namespace"),
+    ("nvmf_subsystem_remove_ns", "`ringfab-target namespace remove` removes a namespace"),
+    ("nvmf_subsystem_add_listener", "`ringfab-target listener add` adds a listener"),
+    ("nvmf_subsystem_add_host", "`ringfab-target host allow` allows a host"),
+    ("save", "`ringfab-target config --save` writes what is served to its file"),
+    ("saveconfig", "`ringfab-target config --save` writes what is served to its file"),
+    ("restore", "`ringfab-target reload` applies the configuration file"),
+    (
+        "start",
+        "`systemctl start ringfab-target` starts the service, `ringfab-target serve` serves in the foreground",
+    ),
+    ("run", "`ringfab-target serve` serves in the foreground"),
+    ("stop", "`systemctl stop ringfab-target` stops the service, and SIGTERM what serves in the foreground"),
+    ("version", "`ringfab-target --version` prints the version"),
+];
+const SHOW: &str =
+    "`ringfab-target status` shows what is served, `ringfab-target namespace list` the namespaces";
+const CREATE: &str =
+    "`ringfab-target subsystem add`, `namespace add` and `listener add` add to a target that runs";
+
 /// What the man pages have beside the command line.
 const MANUAL: Manual = Manual {
     section: 8,
@@ -211,6 +241,7 @@ const MANUAL: Manual = Manual {
     ],
     see_also: &["target.toml(5)", "ringfab(1)", "systemctl(1)", "journalctl(1)"],
     formats: &[TARGET_TOML],
+    words: &[],
 };
 
 /// The page of the configuration is made of the example that explains every key.
@@ -238,7 +269,7 @@ pub fn run<R: Running>(
     let arguments = match Arguments::try_parse_from(arguments) {
         Ok(arguments) => arguments,
         Err(error) => {
-            return answer(&error);
+            return answer(&terminal::suggest(error, &COMMANDS_OF_OTHERS));
         }
     };
     terminal::choose(arguments.color.color);
@@ -382,16 +413,40 @@ mod tests {
             ["ringfab-target", "manual", "--man", folder.path().to_str().unwrap()].map(OsString::from);
         MANUAL.answer(Arguments::command(), &words).expect("asked").unwrap();
         let page = std::fs::read_to_string(folder.path().join("target.toml.5")).unwrap();
-        let page = page.replace("\\-", "-").replace("\\&", "").replace("\\*(Aq", "'");
+        let plain = [("\\\n", ""), ("\\fB", ""), ("\\fI", ""), ("\\fR", ""), ("\\&", ""), ("\\-", "-")];
+        let quotes = [("\\(aq", "'"), ("\\(dq", "\""), ("\\e", "\\")];
+        let page = plain.iter().chain(&quotes).fold(page, |page, (from, to)| page.replace(from, to));
+        let joined = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let page = joined(&page);
         // Documents are named with where they are installed.
         let page = page.replace(&format!("{}/docs/", TARGET_TOML.documents), "docs/");
         let mut count = 0;
         for line in TARGET_TOML.example.lines().map(|line| line.trim_start_matches('#').trim()) {
-            assert!(page.contains(line), "the page does not say `{line}`");
+            assert!(page.contains(&joined(line)), "the page does not say `{line}`");
             count += usize::from(!line.is_empty());
         }
         assert!(count > 150, "{count}");
         assert!(page.contains("spin_us = 100") && page.contains("[[subsystem.namespace]]"), "{page}");
+    }
+
+    #[test]
+    fn what_is_suggested_for_a_command_of_others_is_one_of_ours() {
+        for (other, instead) in COMMANDS_OF_OTHERS {
+            let error = Arguments::try_parse_from(["ringfab-target", other]).expect_err("none of ours");
+            let said = terminal::answer(Stream::Err, &terminal::suggest(error, &COMMANDS_OF_OTHERS));
+            assert!(said.contains(&format!("tip: {instead}")), "{other}: {said}");
+            for named in
+                instead.split('`').skip(1).step_by(2).filter(|one| one.starts_with("ringfab-target "))
+            {
+                let words: Vec<&str> = named.split(' ').skip(1).collect();
+                let command = Arguments::command();
+                let found = words.iter().try_fold(&command, |command, word| match word.starts_with('-') {
+                    true => Some(command),
+                    false => command.find_subcommand(word),
+                });
+                assert!(found.is_some(), "{other}: {named} is no command");
+            }
+        }
     }
 
     #[test]

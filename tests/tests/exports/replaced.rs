@@ -114,7 +114,7 @@ fn a_client_never_reaches_the_disk_that_has_got_the_number_of_its_own_and_a_new_
     says(&service, &format!("the number 1 by now: it was UUID {first}"));
     says(&service, &format!("is UUID {second}"));
     assert_eq!((old.read(0), old.write(0, 9), old.flush()), (Err(EIO), EIO, EIO));
-    says(&service, "an I/O command has failed error=the target has removed this namespace");
+    says(&service, "an I/O command has failed error=\"the target has removed this namespace");
     let mut new = Client::open(&service, "ns1").expect("served");
     assert_eq!((new.read(0), new.write(5, 7), new.flush()), (Ok(2), 0, 0));
     let bytes = fs::read(folder.path().join("second")).expect("the disk");

@@ -118,6 +118,7 @@ impl Panels {
     fn check_states(&self) {
         // One file is missing.
         assert_eq!(self.one("Namespaces not ready"), 1.0);
+        assert_eq!(self.one("Disks to reopen or restore"), 0.0);
         assert_eq!(self.one("Cores that do not answer"), 0.0);
         assert_eq!(self.one("Disks and files that do not answer"), 0.0);
         assert_eq!(self.one("Failures of disks"), 0.0);

@@ -74,6 +74,13 @@ fn a_namespace_that_refuses_all_commands_is_not_ready() {
         text.lines().find(is_this).and_then(|line| line.chars().last()).expect("a value")
     };
     assert_eq!([1, 2, 3].map(|nsid| value("ready", nsid)), ['1', '1', '0']);
+    assert_eq!([1, 2, 3].map(|nsid| value("detached", nsid)), ['0'; 3]);
+    let (path, away) = (target.service.path("disk"), target.service.path("away"));
+    std::fs::rename(&path, &away).expect("moved away");
+    wait_until("it is seen that its path is gone", || value("detached", 2) == '1');
+    assert_eq!(value("ready", 2), '1', "it is served all the same");
+    std::fs::rename(&away, &path).expect("moved back");
+    wait_until("it is seen that it is back", || value("detached", 2) == '0');
     let disk = std::fs::File::options().write(true).open(target.service.path("disk")).expect("the disk");
     disk.set_len(4096).expect("cut off");
     wait_until("it is noticed", || host.read_at(2, 0, &mut [0; 512]).is_err());

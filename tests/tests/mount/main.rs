@@ -16,6 +16,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
+use ringfab_tests::logfmt::{assert_whole, events};
 use ringfab_tests::{NQN, Service, TestTarget, file_target, free_port, mountinfo, wait_until};
 
 use machine::Machine;
@@ -66,6 +67,9 @@ fn one_command_mounts_and_one_undoes_everything() {
         assert!(line.contains("noatime") && line.contains("nodev"), "{line}");
         let table = machine.ok(&["list"]);
         assert!(table.contains(&directory) && table.contains("connected"), "{table}");
+        for list in ["mounted", "attached"] {
+            assert!(machine.ok(&["complete", list]).lines().any(|line| line == directory), "{list}");
+        }
         fs::write(machine.path("a/file"), "written").expect("written");
         assert!(machine.ok(&["umount", &directory]).contains("is unmounted"));
         machine.assert_clean();
@@ -77,6 +81,27 @@ fn one_command_mounts_and_one_undoes_everything() {
         machine.assert_clean();
     }
     assert!(machine.ok(&["list"]).contains("nothing is attached"));
+}
+
+#[test]
+fn what_a_mount_logs_is_logfmt() {
+    let Some(machine) = Machine::new("the log of a mount") else { return };
+    let target = target();
+    let (url, directory) = (url(&target, 1), machine.text("a"));
+    let mut lines = Vec::new();
+    for arguments in [
+        &["mount", &url, &directory, "--mkfs", "ext4", "-vv"][..],
+        &["mount", &url, &directory, "-vv"],
+        &["reset", &directory, "-vv"],
+        &["list", "-vv"],
+        &["umount", &directory, "-vv"],
+    ] {
+        let said = machine.run(arguments);
+        lines.extend(events(&said.stderr).into_iter().map(str::to_owned));
+    }
+    machine.assert_clean();
+    assert!(!lines.is_empty());
+    assert_whole(&lines.iter().map(String::as_str).collect::<Vec<_>>());
 }
 
 #[test]

@@ -95,13 +95,20 @@ fn a_walk_that_ends_early_says_where_and_what_to_do() {
         &format!("{tcp}/{NQN}"),
         "nqn.2026-11.org.ringfab:else",
         "subsystems",
-        &["may use none", "host allow"],
+        &["may use none", &format!("host allow nqn.2026-11.org.ringfab:else --subsystem {NQN}`")],
     );
     ends_at(&format!("{tcp}/nqn.2026-11.org.ringfab:no"), FRIEND, "subsystems", &["is not among them", NQN]);
     ends_at(&format!("{tcp}/{NQN}?ns=1"), FRIEND, "namespaces", &["not ready"]);
     ends_at(&format!("{tcp}/{NQN}?ns=9"), FRIEND, "namespaces", &["there is no namespace 9"]);
     let (well, said) = walk(&tcp, FRIEND);
     assert!(well && said.contains(NQN), "without a subsystem it ends with those that there are: {said}");
+    let next = format!(
+        "Discovery works. Nothing was attached or read: the address names no subsystem. `ringfab doctor \
+                        {tcp}/{NQN}` tries all of it.\n"
+    );
+    assert!(said.ends_with(&next) && !said.contains("All is well"), "{said}");
+    // Nobody attaches anything where discovery shows nothing.
+    ends_at(&tcp, "nqn.2026-11.org.ringfab:else", "subsystems", &["may use none", "host allow nqn"]);
     drop(target);
 }
 

@@ -87,7 +87,7 @@ fn a_write_beyond_the_limit_on_files_is_a_status() {
     let ours = errors.lines().find(|line| line.contains("command failed")).expect("a line");
     for line in [ours, &await_line(&target, "command failed")] {
         assert!(line.contains("DEBUG") && line.contains("command=\"Write\""), "{line}");
-        assert!(line.contains("nsid=1 status=Capacity Exceeded"), "{line}");
+        assert!(line.contains("nsid=1 status=\"Capacity Exceeded"), "{line}");
     }
     ends_in_order(target);
 }
@@ -215,7 +215,7 @@ fn a_user_who_may_lock_little_memory_is_told_once_how_much_is_needed() {
     let log = log_file(user.folder.path());
     let target = Service::start_command(user.folder, command, log);
     let line = await_line(&target, "buffers are not registered");
-    assert!(line.contains("needed=\"49152 KiB\" limit=8192 KiB"), "{line}");
+    assert!(line.contains("needed=\"49152 KiB\" limit=\"8192 KiB\""), "{line}");
     assert_eq!(target.log().matches("not registered").count(), 1, "{}", target.log());
     assert!(serves(port));
     // `timeout` passes it on.

@@ -97,10 +97,10 @@ fn the_journal_gets_priorities_and_no_times() {
 fn a_filter_that_would_silence_everything_is_told_and_left_out() {
     let target = target_by(free_port(), &["env", "RUST_LOG=loud"], log_file);
     let line = await_line(&target, "RUST_LOG");
-    assert!(line.contains("WARN") && line.contains("names \"loud\", which is neither a level"), "{line}");
+    assert!(line.contains("WARN") && line.contains("names `loud`, which is neither a level"), "{line}");
     await_line(&target, "listening");
     let said = ringfab(&["list", &url(free_port()), "--ctrl-loss-timeout", "0s"], Some("loud"));
-    assert!(String::from_utf8_lossy(&said.stderr).contains("RUST_LOG names \"loud\""), "{said:?}");
+    assert!(String::from_utf8_lossy(&said.stderr).contains("RUST_LOG names `loud`"), "{said:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 mod limits;
 mod links;
 mod log;
+mod logfmt;
 mod refused;
 mod signals;
 

@@ -138,7 +138,7 @@ const fn shape(command: &'static str, printed: fn(&Place) -> Vec<Value>) -> Shap
 }
 
 /// Each command of `ringfab`.
-const SHAPES: [Shape; 27] = [
+const SHAPES: [Shape; 29] = [
     shape("discover", |place| vec![place.json(&["discover", place.discovery()])]),
     Shape {
         command: "connect-all",
@@ -171,6 +171,13 @@ const SHAPES: [Shape; 27] = [
         fs::write(&file, text).expect("a file");
         vec![place.json(&["volume", "check", &file])]
     }),
+    shape("volume list", |place| {
+        let file = place.path("volumes.toml");
+        let text = format!("[[volume]]\nname = \"a\"\nurl = {:?}\nwhere = \"/mnt/a\"\n", place.url);
+        fs::write(&file, text).expect("a file");
+        vec![place.json(&["volume", "list", &file])]
+    }),
+    shape("show-hostnqn", |place| vec![place.json(&["show-hostnqn"])]),
     shape("id-ctrl", |place| vec![place.json(&["id-ctrl", &place.url])]),
     shape("id-ns", |place| vec![place.json(&["id-ns", &place.url, "--nsid", "1"])]),
     shape("keys generate", |place| vec![place.json(&["keys", "generate", "--tls"])]),

@@ -2,6 +2,7 @@
 
 mod codes;
 mod json;
+mod manual;
 mod mistakes;
 mod pipes;
 mod places;

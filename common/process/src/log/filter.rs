@@ -41,8 +41,8 @@ pub enum FilterError {
     Empty,
     /// It names a part that no program of ours has, so that nothing would be logged.
     #[error(
-        "names {name:?}, which is neither a level (error, warn, info, debug, trace, off) nor a part of these programs \
-         (\"info,ringfab_target=debug\"){}",
+        "names `{name}`, which is neither a level (error, warn, info, debug, trace, off) nor a part of these programs \
+         (`info,ringfab_target=debug`){}",
         .meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default()
     )]
     Unknown {
@@ -99,8 +99,8 @@ mod tests {
     #[test]
     fn what_would_silence_everything_is_refused() {
         let error = |text: &str| check_filter(text).expect_err(text).to_string();
-        assert!(error("loud").starts_with("names \"loud\", which is neither a level"));
-        assert!(error("info,nvme=debug").starts_with("names \"nvme\""));
+        assert!(error("loud").starts_with("names `loud`, which is neither a level"));
+        assert!(error("info,nvme=debug").starts_with("names `nvme`"));
         assert!(error("ringfab_target=loud").starts_with("is not a log filter"));
         for text in ["", " ", ",", " , "] {
             assert!(error(text).starts_with("is empty"), "{text:?}");

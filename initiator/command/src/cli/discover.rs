@@ -9,6 +9,7 @@ use clap::{ArgGroup, Args};
 use ringfab_base::shell_quoted;
 use ringfab_initiator::discovery::{self, DiscoveryEntry, DiscoveryLog, DiscoveryTrouble, DiscoveryWatch};
 use ringfab_initiator::{ConnectOptions, Url};
+use ringfab_process::table::Column;
 use serde_json::{Value, json};
 
 use ringfab_front_ends::context::Context;
@@ -258,7 +259,7 @@ fn lines(entries: &[DiscoveryEntry]) -> String {
     let row = |entry: &DiscoveryEntry| vec![entry.subsystem_type.clone(), place(entry)];
     let rows: Vec<Vec<String>> = entries.iter().map(row).collect();
     // Addresses are for the next command.
-    output::table_with_whole(&["type", "address"], &rows, &[0, 1])
+    output::table(&["type", "address"].map(Column::text), &rows)
 }
 
 /// Where an entry is: a URL as it can be pasted after another command, unless its transport is none of ours.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use clap::Args;
-use ringfab_base::{shell_word, visible};
+use ringfab_base::{shell_quoted, shell_word, visible};
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::discovery::{DiscoveryLog, discover};
 use ringfab_initiator::{Cause, ConnectError, ConnectOptions, HostName, Provider, Step, Transport, Url};
@@ -56,6 +56,8 @@ struct Tried {
 struct Walk<'a> {
     context: &'a Context,
     tried: Vec<Tried>,
+    /// What to add for a walk to the end, if this one ends before for want of that.
+    next: Option<String>,
 }
 
 impl Failure {
@@ -132,10 +134,14 @@ pub(crate) fn run(args: &DoctorArgs, context: &Context) -> Result<()> {
     let mut options = args.connect.connect_options()?;
     options.reconnect.controller_loss_timeout = Some(Duration::ZERO);
     let engine = args.connect.engine_options(context.interrupt.token());
-    let mut walk = Walk { context, tried: Vec::new() };
+    let mut walk = Walk { context, tried: Vec::new(), next: None };
     let outcome = all_steps(&mut walk, &options, &engine);
     context.interrupt.check()?;
-    output::either(context.json, || document(&walk.tried), || lines(&walk.tried))?;
+    output::either(
+        context.json,
+        || document(&walk.tried, walk.next.as_deref()),
+        || lines(&walk.tried, walk.next.as_deref()),
+    )?;
     outcome
 }
 
@@ -144,7 +150,8 @@ fn all_steps(walk: &mut Walk<'_>, options: &ConnectOptions, engine: &EngineOptio
     let is_worth_asking = is_worth_asking(walk, url)?;
     if url.is_discovery() {
         let log = walk.step("who listens", || listener(options, engine))?;
-        walk.look("subsystems", || subsystems(&log, options))?;
+        walk.step("subsystems", || subsystems(&log, options))?;
+        walk.next = Some(with_subsystem(&log, url));
         return Ok(());
     }
     // Attaching a subsystem by its address asks no discovery controller.
@@ -159,6 +166,13 @@ fn all_steps(walk: &mut Walk<'_>, options: &ConnectOptions, engine: &EngineOptio
         controller.detach().map(|()| ((), "detached in order".to_owned())).map_err(Failure::from)
     })?;
     Ok(())
+}
+
+/// The command that walks on, for an address without a subsystem.
+fn with_subsystem(log: &DiscoveryLog, url: &Url) -> String {
+    let first = log.entries.iter().find(|entry| entry.is_subsystem());
+    let url = Url { subsystem: first.map(|entry| entry.subsystem.clone()), ..url.clone() };
+    format!("ringfab doctor {}", shell_quoted(&url.to_string()))
 }
 
 /// Looks at the way to the target. Whether somebody may be there to ask.
@@ -310,23 +324,25 @@ fn subsystems(log: &DiscoveryLog, options: &ConnectOptions) -> Result<((), Strin
     names.sort_unstable();
     names.dedup();
     let (host, wanted) = (&options.host.nqn, options.url.subsystem_nqn());
-    let allow = |subsystem: &str| {
-        format!(
-            "allow this host there: `ringfab-target host allow {} --subsystem {subsystem}`",
-            shell_word(host)
-        )
+    let host_word = shell_word(host);
+    let allow = match options.url.is_discovery() {
+        true => format!(
+            "allow this host there, in all or in one of its subsystems: `ringfab-target host allow {host_word}`"
+        ),
+        false => {
+            let wanted = shell_word(wanted);
+            format!("allow this host there: `ringfab-target host allow {host_word} --subsystem {wanted}`")
+        }
     };
     if names.is_empty() {
-        let subsystem = if options.url.is_discovery() { "NQN".to_owned() } else { shell_word(wanted) };
-        let why = format!("the host {host} may use none");
-        return Err(Failure::new(why, allow(&subsystem)).at(Step::FabricsConnect));
+        return Err(Failure::new(format!("the host {host} may use none"), allow).at(Step::FabricsConnect));
     }
     let shown = format!("the host {host} may use {}", names.join(", "));
     if options.url.is_discovery() || names.contains(&wanted) {
         return Ok(((), shown));
     }
     let why = format!("{wanted} is not among them: {shown}");
-    let advice = format!("correct the subsystem in the address, or {}", allow(&shell_word(wanted)));
+    let advice = format!("correct the subsystem in the address, or {allow}");
     Err(Failure::new(why, advice).at(Step::FabricsConnect))
 }
 
@@ -384,7 +400,7 @@ fn first_read(controller: &Controller, nsid: u32) -> Result<((), String), Failur
     Ok(((), format!("block 0 of namespace {nsid}, {} bytes", block.len())))
 }
 
-fn document(tried: &[Tried]) -> serde_json::Value {
+fn document(tried: &[Tried], next: Option<&str>) -> serde_json::Value {
     let steps = tried.iter().map(|one| {
         let time_us = u64::try_from(one.time.as_micros()).unwrap_or(u64::MAX);
         let (found, error, advice) = match &one.outcome {
@@ -395,11 +411,11 @@ fn document(tried: &[Tried]) -> serde_json::Value {
             "step": one.name, "look": one.is_look, "time_us": time_us, "found": found, "error": error, "advice": advice,
         })
     });
-    json!({ "steps": steps.collect::<Vec<_>>() })
+    json!({ "steps": steps.collect::<Vec<_>>(), "next": next })
 }
 
 /// A line for each step, and at the end what to do.
-fn lines(tried: &[Tried]) -> String {
+fn lines(tried: &[Tried], next: Option<&str>) -> String {
     let mut text = String::new();
     for one in tried {
         let (paint, sign, found) = match &one.outcome {
@@ -411,14 +427,20 @@ fn lines(tried: &[Tried]) -> String {
         let millis = one.time.as_secs_f64() * 1e3;
         text.push_str(&format!("{sign}  {:<11}  {millis:>9.3} ms  {}\n", one.name, visible(found)));
     }
-    text + &conclusion(tried)
+    text + &conclusion(tried, next)
 }
 
 /// What to do, or that nothing is to be done.
-fn conclusion(tried: &[Tried]) -> String {
+fn conclusion(tried: &[Tried], next: Option<&str>) -> String {
     let failed = tried.iter().find(|one| is_failure(tried, one));
     if let Some(failure) = failed.and_then(|one| one.outcome.as_ref().err()) {
         return format!("What to do: {}.", visible(&failure.advice));
+    }
+    if let Some(next) = next {
+        return format!(
+            "Discovery works. Nothing was attached or read: the address names no subsystem. `{}` tries all of it.",
+            visible(next)
+        );
     }
     let notes: Vec<&str> = tried.iter().filter(|one| one.outcome.is_err()).map(|one| one.name).collect();
     match notes.as_slice() {
@@ -447,14 +469,19 @@ mod tests {
         let port = || tried("port", true, Err(Failure::new("refused", "start it").at(Step::Connect)));
         let connect = |step| tried("Connect", false, Err(Failure::new("no way", "go on").at(step)));
         assert_eq!(
-            lines(&[ok(), port(), connect(Step::Connect)]),
+            lines(&[ok(), port(), connect(Step::Connect)], None),
             "ok      name             1.500 ms  it is an address\nFAILED  port             1.500 ms  refused\n\
              FAILED  Connect          1.500 ms  no way\nWhat to do: start it."
         );
-        let other = lines(&[port(), connect(Step::Authenticate)]);
+        let other = lines(&[port(), connect(Step::Authenticate)], None);
         assert!(other.starts_with("note    port ") && other.ends_with("What to do: go on."), "{other}");
-        let works = lines(&[ok(), port(), tried("Connect", false, Ok(String::new()))]);
+        let works = lines(&[ok(), port(), tried("Connect", false, Ok(String::new()))], None);
         assert!(works.contains("note    port ") && works.ends_with("It does without: port."), "{works}");
-        assert!(lines(&[]).ends_with("All is well."));
+        assert!(lines(&[], None).ends_with("All is well."));
+        let discovery = lines(&[ok()], Some("ringfab doctor URL/NQN"));
+        assert!(
+            !discovery.contains("All is well") && discovery.contains("`ringfab doctor URL/NQN`"),
+            "{discovery}"
+        );
     }
 }

@@ -50,7 +50,9 @@ pub(crate) const RESET: &str = examples!(
     "ringfab reset --all"; TIME
 );
 
-pub(crate) const VOLUME: &str = examples!("ringfab volume check");
+pub(crate) const VOLUME: &str = examples!("ringfab volume list", "ringfab volume check");
+
+pub(crate) const SHOW_HOSTNQN: &str = examples!("ringfab show-hostnqn", "ringfab show-hostnqn --json");
 
 pub(crate) const LIST: &str = examples!(
     "ringfab list",

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 use clap::Args;
-use ringfab_base::counted;
+use ringfab_base::{counted, shell_quoted};
 use ringfab_initiator::{ControllerInfo, Namespace, Url};
+use ringfab_process::table::Column;
 use serde_json::{Value, json};
 
 use ringfab_front_ends::context::Context;
@@ -38,7 +39,18 @@ pub(crate) fn run(args: &ListArgs, context: &Context) -> Result<()> {
             let namespaces: Vec<_> = namespaces.iter().map(namespace).collect();
             json!({ "controller": controller(&info), "namespaces": namespaces })
         },
-        || lines(&info, &namespaces),
+        || lines(&info, &namespaces) + &hint(&args.url),
+    )
+}
+
+/// What to do with an address that names no subsystem: behind it is the discovery controller, which has no namespaces.
+fn hint(url: &Url) -> String {
+    if !url.is_discovery() {
+        return String::new();
+    }
+    let command = format!("ringfab discover {}", shell_quoted(url.to_string().trim_end_matches('/')));
+    format!(
+        "\nThe address names no subsystem, so this is the discovery controller. `{command}` lists the subsystems.\n"
     )
 }
 
@@ -103,7 +115,14 @@ fn lines(info: &ControllerInfo, namespaces: &[Namespace]) -> String {
     };
     let rows: Vec<Vec<String>> = namespaces.iter().map(row).collect();
     text.push('\n');
-    text.push_str(&output::table(&["namespace", "size", "block", "access", "identifier"], &rows));
+    let columns = [
+        Column::text("namespace"),
+        Column::text("size"),
+        Column::text("block").spare(1),
+        Column::text("access"),
+        Column::name("identifier"),
+    ];
+    text.push_str(&output::table(&columns, &rows));
     text
 }
 

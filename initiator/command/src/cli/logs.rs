@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
+use ringfab_process::table::Column;
 use ringfab_spec::identify::{IdentifyController, NSID_ALL};
 use ringfab_spec::log::{ChangedNamespaceList, CommandEffects, CommandEffectsLog, ErrorInformation, LogId};
 use ringfab_spec::{AdminOpcode, FromBytes as _, IoOpcode};
@@ -104,7 +105,16 @@ fn error_table(entries: &[ErrorInformation]) -> String {
         ]
     };
     let rows: Vec<_> = entries.iter().map(row).collect();
-    output::table(&["count", "queue", "command", "nsid", "lba", "wrong field", "status"], &rows)
+    let columns = [
+        Column::text("count"),
+        Column::text("queue").spare(2),
+        Column::text("command").spare(3),
+        Column::text("nsid"),
+        Column::text("lba"),
+        Column::text("wrong field").spare(1),
+        Column::text("status"),
+    ];
+    output::table(&columns, &rows)
 }
 
 /// Shows which commands a controller supports, and what they do beside their purpose.
@@ -127,7 +137,10 @@ pub(crate) fn effects(args: &EffectsLogArgs, context: &Context) -> Result<()> {
             let rows = [("admin", &admin), ("I/O", &io)].into_iter().flat_map(|(queue, commands)| {
                 commands.iter().flat_map(|command| command.rows(queue, args.human_readable))
             });
-            output::table(&["queue", "opcode", "command", "effects"], &rows.collect::<Vec<_>>())
+            output::table(
+                &["queue", "opcode", "command", "effects"].map(Column::text),
+                &rows.collect::<Vec<_>>(),
+            )
         },
     )
 }

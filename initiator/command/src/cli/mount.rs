@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use clap::Parser as _;
-use ringfab_base::{VisiblePath as _, shell_word};
+use ringfab_base::{VisiblePath as _, counted, shell_word};
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::Cancelled;
 use ringfab_front_ends::output;
@@ -79,15 +79,46 @@ struct Checked {
 
 /// `ringfab volume`.
 pub(super) fn volume(command: &VolumeCommand, context: &Context) -> Result<()> {
-    let VolumeCommand::Check { file } = command;
-    let path = file.clone().unwrap_or_else(file::path);
+    match command {
+        VolumeCommand::Check { file } => check_all(file.as_deref(), context),
+        VolumeCommand::List { file } => list(file.as_deref(), context),
+    }
+}
+
+/// The file that is meant, and its volumes; none where it is not there.
+fn load(file: Option<&Path>) -> Result<(PathBuf, Option<Volumes>)> {
+    let path = file.map_or_else(file::path, Path::to_owned);
+    let is_missing = path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let volumes = if is_missing { None } else { Some(Volumes::load(&path)?) };
+    Ok((path, volumes))
+}
+
+/// `ringfab volume list`.
+fn list(file: Option<&Path>, context: &Context) -> Result<()> {
+    let (path, volumes) = load(file)?;
+    let Some(volumes) = volumes else {
+        bail!("there is no {}; {EXAMPLE} is an example with all keys", path.visible());
+    };
+    if volumes.all().is_empty() && !context.json {
+        output::text(&format!("{} has no volumes; {EXAMPLE} is an example", path.visible()))?;
+    } else {
+        volumes::list_volumes(&volumes, context)?;
+    }
+    match volumes.mistakes().len() {
+        0 => Ok(()),
+        wrong => bail!("{} is wrong here: `ringfab volume check` says where", counted(wrong, "volume")),
+    }
+}
+
+/// `ringfab volume check`.
+fn check_all(file: Option<&Path>, context: &Context) -> Result<()> {
+    let (path, volumes) = load(file)?;
     // Who names another file asks for that one alone.
     let of_fstab = if path == file::path() { fstab::lines()? } else { Vec::new() };
-    let is_missing = path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound);
-    if is_missing && of_fstab.is_empty() {
+    if volumes.is_none() && of_fstab.is_empty() {
         bail!("there is no {}; {EXAMPLE} is an example with all keys", path.visible());
     }
-    let volumes = if is_missing { Volumes::default() } else { Volumes::load(&path)? };
+    let volumes = volumes.unwrap_or_default();
     let checked: Vec<Checked> = volumes
         .all()
         .iter()

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Args;
 use ringfab_base::VisiblePath as _;
+use ringfab_process::table::Column;
 use serde_json::{Value, json};
 
 use crate::context::Context;
@@ -124,7 +125,8 @@ fn lines(rows: &[Row], differences: &[(&str, &Value, &Value)]) -> String {
         vec![row.name.to_owned(), number(row.a), number(row.b), ratio, row.unit.to_owned()]
     };
     let rows: Vec<Vec<String>> = rows.iter().map(cells).collect();
-    let mut text = output::table(&["", "A", "B", "B/A", "unit"], &rows);
+    let columns = ["", "A", "B", "B/A", "unit"].map(Column::text);
+    let mut text = output::table(&columns, &rows);
     for (key, a, b) in differences {
         text.push_str(&format!("\nThe loads differ: {key} is {a} in A, and {b} in B."));
     }

@@ -59,6 +59,8 @@ use crate::context::Context;
 use crate::mounts::holders::Mount;
 use crate::options::Tuning;
 use crate::quantity::{Span, cores};
+use crate::registry::{self, Facts, Kind};
+use file::Volumes;
 
 pub use step::{GrowArgs, StepArgs};
 pub use umount::{UmountArgs, WritesLost};
@@ -138,6 +140,12 @@ pub enum VolumeCommand {
         /// The file; /etc/ringfab/volumes.toml, unless $RINGFAB_VOLUMES names another
         file: Option<PathBuf>,
     },
+    /// List the volumes of volumes.toml, and which of them are mounted
+    #[command(after_help = "Examples:\n  ringfab volume list\n  ringfab volume list --json")]
+    List {
+        /// The file; /etc/ringfab/volumes.toml, unless $RINGFAB_VOLUMES names another
+        file: Option<PathBuf>,
+    },
 }
 
 /// Runs `ringfab mount`.
@@ -190,6 +198,41 @@ pub fn step(args: &StepArgs) -> Result<()> {
 /// Why it has not.
 pub fn grow(args: &GrowArgs) -> Result<()> {
     step::grow_here(args)
+}
+
+/// Shows the volumes of a file, and how those are that this machine has mounted.
+///
+/// # Errors
+/// When that cannot be known.
+pub fn list_volumes(volumes: &Volumes, context: &Context) -> Result<()> {
+    table::volumes(volumes, context)
+}
+
+/// The names by which `ringfab umount` finds what this machine has mounted: directories, and volumes.
+///
+/// # Errors
+/// When that cannot be known.
+pub fn mounted() -> Result<Vec<String>> {
+    let entries = registry::entries()?.into_iter();
+    let mounts = entries.filter(|found| found.facts.kind == Kind::Mount).map(|found| found.facts);
+    let names = mounts.flat_map(|facts| {
+        let directory = facts.directory.map(|path| path.to_string_lossy().into_owned());
+        directory.into_iter().chain(facts.volume)
+    });
+    Ok(names.collect())
+}
+
+/// The names by which `ringfab reset` finds what this machine has attached.
+///
+/// # Errors
+/// When that cannot be known.
+pub fn attached() -> Result<Vec<String>> {
+    let text = |path: PathBuf| path.to_string_lossy().into_owned();
+    let names = registry::entries()?.into_iter().flat_map(|found| {
+        let Facts { directory, device, volume, uri, .. } = found.facts;
+        directory.map(text).into_iter().chain(device.map(text)).chain(volume).chain(uri)
+    });
+    Ok(names.collect())
 }
 
 /// Shows what this machine has attached.

@@ -6,14 +6,30 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use nix::unistd::geteuid;
 use ringfab_base::{shell_quoted, shell_word};
+use ringfab_process::table::Column;
 use serde_json::{Value, json};
 
+use super::file::{Volume, Volumes};
 use super::leftovers;
 use crate::context::Context;
 use crate::mounts::device;
 use crate::output;
 use crate::quantity::Bytes;
 use crate::registry::{self, Disk, Facts, Found, Kind, Standing, Status};
+
+/// The directory is what the next command takes. An address that is shortened is whole in the paragraphs of a terminal
+/// that is narrower still, and as JSON.
+const COLUMNS: [Column; 9] = [
+    Column::text("KIND").spare(2),
+    Column::name("NAME"),
+    Column::text("NSID").spare(1),
+    Column::text("SIZE").spare(3),
+    Column::text("DEVICE").spare(4),
+    Column::text("WHERE"),
+    Column::text("PID").spare(5),
+    Column::name("ADDRESS"),
+    Column::text("STATE"),
+];
 
 /// One thing that is attached.
 struct Row {
@@ -38,6 +54,38 @@ pub(super) fn run(context: &Context) -> Result<()> {
         context.json,
         || json!({ "attached": rows.iter().map(Row::json).collect::<Vec<_>>() }),
         || lines(&rows),
+    )
+}
+
+/// Volumes, with the state of those that are mounted.
+pub(super) fn volumes(volumes: &Volumes, context: &Context) -> Result<()> {
+    let attached: Vec<Row> = registry::entries()?.into_iter().map(Row::new).collect();
+    let state = |volume: &Volume| {
+        let is_it = |row: &&Row| row.facts.volume.as_deref() == Some(volume.name());
+        attached.iter().find(is_it).map(Row::state)
+    };
+    let all: Vec<_> = volumes.all().iter().map(|volume| (volume, state(volume))).collect();
+    let document = |(volume, state): &(&Volume, Option<String>)| {
+        json!({
+            "name": volume.name(), "address": volume.url(), "where": volume.directory(),
+            "mounted": state.is_some(), "state": state,
+        })
+    };
+    let row = |(volume, state): &(&Volume, Option<String>)| {
+        let place = volume.directory().to_string_lossy().into_owned();
+        let state = state.clone().unwrap_or_else(|| "not mounted".to_owned());
+        vec![volume.name().to_owned(), place, volume.url().to_owned(), state]
+    };
+    let columns = [
+        Column::text("NAME"),
+        Column::text("WHERE"),
+        Column::name("ADDRESS").spare(1),
+        Column::text("STATE"),
+    ];
+    output::either(
+        context.json,
+        || json!({ "volumes": all.iter().map(document).collect::<Vec<_>>() }),
+        || output::table(&columns, &all.iter().map(row).collect::<Vec<_>>()),
     )
 }
 
@@ -183,9 +231,7 @@ fn lines(rows: &[Row]) -> String {
         };
         return format!("nothing is attached{by_whom}; `ringfab list ADDRESS` asks a target");
     }
-    let head = ["KIND", "NAME", "NSID", "SIZE", "DEVICE", "WHERE", "PID", "ADDRESS", "STATE"];
-    // The address and the directory are what the next command takes.
-    output::table_with_whole(&head, &rows.iter().map(Row::cells).collect::<Vec<_>>(), &[5, 7])
+    output::table(&COLUMNS, &rows.iter().map(Row::cells).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
@@ -197,5 +243,30 @@ mod tests {
         let now = registry::seconds(SystemTime::now());
         assert!(["5 s", "6 s"].contains(&ago(now - 5).as_str()));
         assert_eq!((ago(now - 600).as_str(), ago(now - 7200).as_str()), ("10 min", "2 h"));
+    }
+
+    #[test]
+    fn what_is_attached_fits_every_terminal_with_its_whole_state() {
+        let row = |name: &str, state: &str| -> Vec<String> {
+            let address = format!("nvme+tcp://192.0.2.7:4420/nqn.2026-11.com.example:disks-{name}?ns=1");
+            let directory = format!("/mnt/{name}");
+            let cells = ["mount", name, "1", "10 GiB", "/dev/loop7", &directory, "123456", &address, state];
+            cells.map(str::to_owned).into()
+        };
+        let state = "connected for 12 min, 2 reconnects";
+        let rows = [row("first", state), row("other", "dead: `ringfab umount /mnt/other`")];
+        for width in [40, 60, 80, 100, 160, 400] {
+            let text = ringfab_process::table::text(&COLUMNS, &rows, width);
+            assert!(rows.iter().all(|row| text.contains(&row[8])), "{width}:\n{text}");
+            for column in COLUMNS {
+                assert!(text.contains(column.title()), "{} at {width}:\n{text}", column.title());
+            }
+            // Only what has no room in any line is longer.
+            let too_long: Vec<_> = text.lines().filter(|line| line.chars().count() > width).collect();
+            assert!(too_long.iter().all(|line| line.starts_with("nvme+tcp://")), "{width}:\n{text}");
+            assert!(too_long.is_empty() || width < rows[0][7].len(), "{width}:\n{text}");
+            // No two addresses, names or directories look alike.
+            assert!(text.contains("first") && text.contains("other"), "{width}:\n{text}");
+        }
     }
 }

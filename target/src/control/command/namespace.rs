@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::configure::change_lines;
 use super::limits::LimitArguments;
-use super::status::{reason_line, shown_line, table_text, width};
+use super::status::{reason_line, shown_line, width};
 use super::{Place, absolute, examples, tables, text};
 use crate::control::client::AskError;
 use crate::control::request::Request;
@@ -190,11 +190,7 @@ pub fn namespace(place: &Place, command: NamespaceCommand, output: &mut impl Wri
 fn namespace_table(answer: &Value) -> String {
     let table = tables::listed_namespaces(answer);
     let notes = answer.as_array().into_iter().flatten().map(|one| reason_line(one) + &shown_line(one));
-    if table.rows.is_empty() {
-        String::new()
-    } else {
-        table_text(&table, width()) + &notes.collect::<String>()
-    }
+    if table.rows.is_empty() { String::new() } else { table.text(width()) + &notes.collect::<String>() }
 }
 
 /// A line for each namespace of an answer, which is one or a list.

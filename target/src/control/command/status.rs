@@ -26,13 +26,13 @@ pub(super) fn width() -> usize {
     terminal::width(Stream::Out).unwrap_or(usize::MAX)
 }
 
-/// The page, in lines of at most so many characters if names can be shortened for that.
+/// The page, with tables in lines of at most so many characters.
 fn page(answer: &Value, width: usize, now: SystemTime) -> String {
     let mut page = head(answer, now);
     let mut part = |table: Table, notes: String| {
         if !table.rows.is_empty() {
             page.push('\n');
-            page.push_str(&table_text(&table, width));
+            page.push_str(&table.text(width));
         }
         page.push_str(&notes);
     };
@@ -45,15 +45,6 @@ fn page(answer: &Value, width: usize, now: SystemTime) -> String {
     part(tables::namespaces(answer), list(answer, "namespaces").iter().map(notes).collect());
     part(tables::cores(answer), list(answer, "cores").iter().enumerate().map(core_notes).collect());
     page
-}
-
-pub(super) fn table_text(table: &Table, width: usize) -> String {
-    let lines = table.lines(width).into_iter().enumerate();
-    let painted = lines.map(|(index, line)| match index {
-        0 => terminal::painted(Stream::Out, Paint::Head, &line),
-        _ => line,
-    });
-    painted.map(|line| line + "\n").collect()
 }
 
 /// What the target as a whole is doing, in a few lines.
@@ -242,7 +233,7 @@ mod tests {
             "nqn.x      S       M      1                       1            1",
             "",
             concat!(
-                "HOST                                              SUBSYSTEM  ADDRESS   VIA        SECURITY",
+                "HOST                                              SUBSYSTEM  ADDRESS   VIA  SECURITY      ",
                 "   SINCE  QUEUES",
                 "  READS/S  WRITES/S  READ/S  WRITTEN/S   READ  WRITTEN   P50   P99  ERRORS",
             ),
@@ -269,10 +260,77 @@ mod tests {
         }
     }
 
+    /// Two disks and two hosts whose names differ at their ends only, a state of two words, and large numbers.
+    fn wide_status() -> Value {
+        let mut status = status();
+        let twice = |value: &Value, key: &str, names: [&str; 2]| {
+            names.map(|name| {
+                let mut one = value.clone();
+                one[key] = json!(name);
+                one
+            })
+        };
+        let disk = &mut status["namespaces"][0];
+        disk["subsystem"] = json!("nqn.2026-11.com.example:the-subsystem-of-all-disks");
+        disk["per_second"] = work(123_456_789);
+        let disks = ["/srv/ringfab/images/database-1.img", "/srv/ringfab/images/database-2.img"];
+        let disks = twice(&status["namespaces"][0], "source", disks);
+        let hosts = ["nqn.2014-08.org.nvmexpress:uuid:00000001", "nqn.2014-08.org.nvmexpress:uuid:00000002"];
+        let hosts = twice(&status["controllers"][0], "host", hosts);
+        (status["namespaces"], status["controllers"]) = (json!(disks), json!(hosts));
+        status["cores"] = json!(vec![status["cores"][0].clone(); 3]);
+        status
+    }
+
+    #[test]
+    fn every_table_fits_every_terminal_and_says_what_it_leaves_out() {
+        let status = wide_status();
+        type Made = fn(&Value) -> Table;
+        let all: [(&str, Made); 7] = [
+            ("listeners", tables::listeners),
+            ("subsystems", tables::subsystems),
+            ("hosts", tables::hosts),
+            ("namespaces", tables::namespaces),
+            ("queues", tables::queues),
+            ("cores", tables::cores),
+            ("listed", |status| tables::listed_namespaces(&status["namespaces"])),
+        ];
+        for (name, table) in all {
+            for width in [40, 60, 80, 100, 160] {
+                let table = table(&status);
+                let text = table.text(width);
+                assert!(text.lines().all(|line| line.chars().count() <= width), "{name} at {width}:\n{text}");
+                for column in table.columns() {
+                    assert!(
+                        text.contains(column.title()),
+                        "{} of {name} at {width}:\n{text}",
+                        column.title()
+                    );
+                }
+                // In `top`, a row is a line however narrow it is.
+                assert!(
+                    table.layout(width).fits() || ["listed", "listeners"].contains(&name),
+                    "{name} at {width}"
+                );
+                let lines = table.layout(width).lines();
+                let rows = &lines[1..];
+                if ["namespaces", "listed"].contains(&name) {
+                    assert_eq!(text.matches("not ready").count(), 2, "{name} at {width}:\n{text}");
+                }
+                let disks_are_there = lines[0].contains("DISK") && name == "namespaces";
+                if name == "hosts" || disks_are_there {
+                    assert_ne!(rows[0], rows[1], "{name} at {width}");
+                    assert!(width >= 160 || rows.iter().all(|row| row.contains('…')), "{rows:#?}");
+                }
+            }
+        }
+    }
+
     #[test]
     fn names_make_room_in_a_narrow_terminal() {
         let page = page(&status(), 80, SystemTime::now());
         let hosts = page.lines().find(|line| line.contains("12.3k")).expect("a host");
         assert!(hosts.chars().count() <= 80 && hosts.contains("…"), "{page}");
+        assert!(page.contains("  too narrow for: ") && page.contains("QUEUES"), "{page}");
     }
 }

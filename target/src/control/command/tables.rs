@@ -1,19 +1,19 @@
 //! The tables of `status` and `top`: what a target answers, as rows.
 
+use ringfab_process::table::Column;
 use serde_json::Value;
 
-use super::table::{Cell, Column, Table};
+use super::table::{Cell, Table};
 use super::{amount, list, text};
 
 /// Where hosts connect.
 pub(super) fn listeners(status: &Value) -> Table {
-    use Column::{Number, Text};
     let mut table = Table::new(&[
-        Text("LISTENER"),
-        Text("TRANSPORT"),
-        Text("PROVIDER"),
-        Text("TLS"),
-        Number("CONTROLLERS"),
+        Column::text("LISTENER"),
+        Column::text("TRANSPORT"),
+        Column::text("PROVIDER").spare(2),
+        Column::text("TLS").spare(1),
+        Column::number("CONTROLLERS").spare(3),
     ]);
     for one in list(status, "listeners") {
         let [address, transport, provider, tls] =
@@ -32,14 +32,13 @@ pub(super) fn listeners(status: &Value) -> Table {
 
 /// What hosts connect to.
 pub(super) fn subsystems(status: &Value) -> Table {
-    use Column::{Name, Number, Text};
     let columns = [
-        Name("SUBSYSTEM"),
-        Text("SERIAL"),
-        Text("MODEL"),
-        Text("ALLOWED HOSTS"),
-        Number("NAMESPACES"),
-        Number("CONTROLLERS"),
+        Column::name("SUBSYSTEM"),
+        Column::text("SERIAL").spare(4),
+        Column::text("MODEL").spare(5),
+        Column::text("ALLOWED HOSTS").spare(3),
+        Column::number("NAMESPACES").spare(2),
+        Column::number("CONTROLLERS").spare(1),
     ];
     let mut table = Table::new(&columns);
     for one in list(status, "subsystems") {
@@ -56,10 +55,15 @@ pub(super) fn subsystems(status: &Value) -> Table {
 
 /// Who is connected: a row for each controller.
 pub(super) fn hosts(status: &Value) -> Table {
-    use Column::{Extra, Name, Number};
-    let names = [Name("HOST"), Name("SUBSYSTEM"), Name("ADDRESS")];
-    let more = [Extra("VIA"), Extra("SECURITY"), Extra("SINCE"), Extra("QUEUES")];
-    let ends = [Extra("P50"), Extra("P99"), Number("ERRORS")];
+    let names = [Column::name("HOST"), Column::name("SUBSYSTEM").spare(2), Column::name("ADDRESS").spare(5)];
+    let more = [
+        Column::text("VIA").spare(8),
+        Column::text("SECURITY").spare(9),
+        Column::number("SINCE").spare(10),
+        Column::number("QUEUES").spare(11),
+    ];
+    let ends =
+        [Column::number("P50").spare(6), Column::number("P99").spare(6), Column::number("ERRORS").spare(4)];
     let mut table = Table::new(&[&names[..], &more, &WORK_COLUMNS, &ends].concat());
     for one in list(status, "controllers") {
         let mut row: Vec<Cell> =
@@ -109,17 +113,16 @@ fn disk(namespace: &Value) -> Cell {
 
 /// Namespaces with what a configuration says of them.
 pub(super) fn listed_namespaces(namespaces: &Value) -> Table {
-    use Column::{Name, Number, Text};
     let mut table = Table::new(&[
-        Name("SUBSYSTEM"),
-        Number("NSID"),
-        Text("STATE"),
-        Number("SIZE"),
-        Number("BLOCK"),
-        Name("DISK"),
-        Text("HOSTS"),
-        Text("NGUID"),
-        Text("UUID"),
+        Column::name("SUBSYSTEM"),
+        Column::number("NSID"),
+        Column::text("STATE"),
+        Column::number("SIZE"),
+        Column::number("BLOCK"),
+        Column::name("DISK"),
+        Column::text("HOSTS"),
+        Column::text("NGUID"),
+        Column::text("UUID"),
     ]);
     for one in namespaces.as_array().into_iter().flatten() {
         table.rows.push(vec![
@@ -139,10 +142,20 @@ pub(super) fn listed_namespaces(namespaces: &Value) -> Table {
 
 /// What is served: a row for each namespace.
 pub(super) fn namespaces(status: &Value) -> Table {
-    use Column::{Extra, Name, Number, Text};
-    let names = [Name("SUBSYSTEM"), Number("NSID"), Text("STATE"), Number("SIZE"), Name("DISK")];
-    let users = [Text("HOSTS"), Extra("USERS")];
-    let ends = [Extra("P50"), Extra("P99"), Number("ERRORS"), Extra("MEDIA ERRORS")];
+    let names = [
+        Column::name("SUBSYSTEM"),
+        Column::number("NSID"),
+        Column::text("STATE"),
+        Column::number("SIZE").spare(5),
+        Column::name("DISK").spare(2),
+    ];
+    let users = [Column::text("HOSTS").spare(8), Column::number("USERS").spare(9)];
+    let ends = [
+        Column::number("P50").spare(6),
+        Column::number("P99").spare(6),
+        Column::number("ERRORS").spare(4),
+        Column::number("MEDIA ERRORS").spare(10),
+    ];
     let mut table = Table::new(&[&names[..], &users, &WORK_COLUMNS, &ends].concat());
     for one in list(status, "namespaces") {
         let mut row = vec![
@@ -164,19 +177,18 @@ pub(super) fn namespaces(status: &Value) -> Table {
 
 /// Queues by controller.
 pub(super) fn queues(status: &Value) -> Table {
-    use Column::{Name, Number};
     let columns = [
-        Name("HOST"),
-        Name("SUBSYSTEM"),
-        Number("QUEUE"),
-        Number("CORE"),
-        Number("ENTRIES"),
-        Name("PEER"),
-        Number("READS"),
-        Number("WRITES"),
-        Number("OTHERS"),
-        Number("READ"),
-        Number("WRITTEN"),
+        Column::name("HOST"),
+        Column::name("SUBSYSTEM").spare(2),
+        Column::number("QUEUE"),
+        Column::number("CORE").spare(4),
+        Column::number("ENTRIES").spare(6),
+        Column::name("PEER").spare(5),
+        Column::number("READS"),
+        Column::number("WRITES"),
+        Column::number("OTHERS").spare(7),
+        Column::number("READ").spare(3),
+        Column::number("WRITTEN").spare(3),
     ];
     let mut table = Table::new(&columns);
     for controller in list(status, "controllers") {
@@ -202,21 +214,20 @@ pub(super) fn queues(status: &Value) -> Table {
 
 /// What each core has in use.
 pub(super) fn cores(status: &Value) -> Table {
-    use Column::{Number, Text};
     let keys = ["queues", "commands", "queue_pairs", "tcp_connections", "regions", "disks"];
     let buffers = ["io_buffers", "admin_buffers", "compare_buffers"];
     let columns = [
-        Number("CORE"),
-        Number("QUEUES"),
-        Number("COMMANDS"),
-        Number("QUEUE PAIRS"),
-        Number("TCP"),
-        Number("REGIONS"),
-        Number("DISKS"),
-        Text("I/O BUFFERS (MOST)"),
-        Text("ADMIN"),
-        Text("COMPARE"),
-        Number("COPIED"),
+        Column::number("CORE"),
+        Column::number("QUEUES"),
+        Column::number("COMMANDS"),
+        Column::number("QUEUE PAIRS").spare(3),
+        Column::number("TCP").spare(3),
+        Column::number("REGIONS").spare(6),
+        Column::number("DISKS").spare(2),
+        Column::text("I/O BUFFERS (MOST)").spare(1),
+        Column::text("ADMIN").spare(5),
+        Column::text("COMPARE").spare(7),
+        Column::number("COPIED").spare(4),
     ];
     let mut table = Table::new(&columns);
     for (core, usage) in list(status, "cores").iter().enumerate() {
@@ -236,12 +247,12 @@ pub(super) fn cores(status: &Value) -> Table {
 
 /// What is done each second, and what has been done in all.
 const WORK_COLUMNS: [Column; 6] = [
-    Column::Number("READS/S"),
-    Column::Number("WRITES/S"),
-    Column::Number("READ/S"),
-    Column::Number("WRITTEN/S"),
-    Column::Extra("READ"),
-    Column::Extra("WRITTEN"),
+    Column::number("READS/S"),
+    Column::number("WRITES/S").spare(1),
+    Column::number("READ/S").spare(3),
+    Column::number("WRITTEN/S").spare(3),
+    Column::number("READ").spare(7),
+    Column::number("WRITTEN").spare(7),
 ];
 
 fn work(one: &Value) -> [Cell; 6] {

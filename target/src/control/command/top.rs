@@ -10,6 +10,7 @@ use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::Paragraph;
+use ringfab_process::table::left_out_lines;
 use serde_json::Value;
 
 use super::status::head;
@@ -230,13 +231,17 @@ impl Screen {
     fn rows(&mut self, width: usize, height: usize) -> Text<'static> {
         let mut table = self.shown.table(&self.status);
         table.sort(self.sorted_by, self.reversed);
-        let rows_max = height.saturating_sub(1);
+        let layout = table.layout(width);
+        let left_out = left_out_lines(layout.left_out(), width);
+        let rows_max = height.saturating_sub(1 + left_out.len());
         self.first_row = self.first_row.min(table.rows.len().saturating_sub(rows_max));
         let title = table.columns().get(self.sorted_by).map_or("", |column| column.title());
-        let mut lines = table.lines(width).into_iter();
+        let mut lines = layout.lines().into_iter();
         let titles = lines.next().unwrap_or_default();
         let rows = lines.skip(self.first_row).take(rows_max).map(Line::from);
-        [marked(&titles, title)].into_iter().chain(rows).collect()
+        let dim = Style::new().add_modifier(Modifier::DIM);
+        let left_out = left_out.into_iter().map(|line| Line::styled(line, dim));
+        [marked(&titles, title)].into_iter().chain(rows).chain(left_out).collect()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The target that runs with this configuration.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -82,9 +83,18 @@ fn namespaces(status: &Value) -> Result<String, Trouble> {
     if described.is_empty() {
         return Ok(format!("all {} are ready", all.len()));
     }
-    let advice =
-        "see docs/debugging.md for each state; `ringfab-target namespace reopen` after data was lost";
-    Err(Trouble::new(described.join("; "), advice))
+    let advice = |state: &str| match state {
+        "detached" => {
+            "detached: move the file back to its path, or copy the namespace with `ringfab read`, before the target \
+             restarts; an empty file in its place would be served as that disk"
+        }
+        "needs reopen" => "needs reopen: check the disk, then `ringfab-target namespace reopen`",
+        _ => "not ready: bring the disk back, or correct its path and reload",
+    };
+    let states = all.iter().filter_map(|one| one["state"].as_str());
+    let states: BTreeSet<&str> = states.filter(|state| !matches!(*state, "ready" | "closing")).collect();
+    let advice: Vec<&str> = states.into_iter().map(advice).collect();
+    Err(Trouble::new(described.join("; "), format!("{} (docs/debugging.md)", advice.join("; "))))
 }
 
 fn disks(status: &Value) -> Result<String, Trouble> {
@@ -180,6 +190,12 @@ mod tests {
         assert_eq!(said[1], "namespace 1 of nqn.x is not ready: it is missing");
         assert_eq!(said[2], "these do not answer: /dev/sdx, /mnt/a");
         assert!(said[3].starts_with("not in the file: 1 change made by command"));
+        let advice = |state: &str| {
+            let one = json!({ "nsid": 1, "subsystem": "nqn.x", "state": state, "reason": "" });
+            namespaces(&json!({ "namespaces": [one] })).err().map(|trouble| trouble.1).unwrap_or_default()
+        };
+        assert!(advice("detached").contains("move the file back") && !advice("detached").contains("reopen"));
+        assert!(advice("needs reopen").contains("namespace reopen"));
         assert!(edited(&json!({ "edited": [], "refused": null })).is_ok());
         let refused = json!({ "edited": [{}, {}], "refused": "it needs a restart" });
         assert_eq!(
