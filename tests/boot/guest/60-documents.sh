@@ -3,7 +3,6 @@
 # seconds=900
 set -euo pipefail
 . ./lib.sh
-. ./documents.sh
 
 step "a machine with nothing but Debian"
 # What the packages need comes from the folder that stands for Debian's servers.
@@ -16,7 +15,7 @@ not command -v mkfs.ext4
 cd /source
 
 step "README.md"
-run_page README.md
+note "$(bash /boot-test/page.sh README.md)"
 
 # kept FILE: what a page may change, as README has left it.
 kept=(/etc/ringfab /etc/fstab /srv/ringfab /var/lib/ringfab)
@@ -29,7 +28,12 @@ for page in docs/*.md; do
     systemctl daemon-reload
     systemctl reset-failed
     systemctl start $unit
-    run_page "$page"
+    if said=$(bash /boot-test/page.sh "$page"); then [ -z "$said" ] || note "$said"; else echo "$said" >>/wrong; fi
     systemctl stop $unit
 done
+if [ -e /wrong ]; then
+    journalctl --no-pager -n 200
+    cat /wrong
+    exit 1
+fi
 ends

@@ -1,8 +1,27 @@
-# shellcheck shell=bash
+#!/usr/bin/env bash
 # The commands of a page, run as its reader runs them: as root, in one shell, in their order, as they stand there.
-# CONTRIBUTING.md says which blocks are commands. Sourced after lib.sh, never run.
+# CONTRIBUTING.md says which blocks are commands. Fails where one fails, prints something else than the page says, or
+# leaves something attached. Otherwise it says how many blocks were run, and how many need what is not here.
+#
+#   page.sh PAGE
+set -euo pipefail
 
-pages=/pages
+main() {
+    local page=$1 folder unit file
+    unit=page-$(basename "$page" .md | tr '[:upper:]' '[:lower:]')-$(dirname "$page" | tr ./ --)
+    folder=/pages/$unit
+    blocks "$page" "$folder"
+    if compgen -G "$folder/*.sh" >"$folder/list"; then
+        page_script "$folder" >"$folder/script"
+        systemd-run --quiet --wait --collect --unit="$unit" --working-directory=/packages --setenv=HOME=/root \
+            --setenv=DEBIAN_FRONTEND=noninteractive --property=TimeoutStopSec=20 bash "$folder/script" ||
+            failed "$page" "$folder"
+        for file in "$folder"/*.text; do
+            [ ! -e "${file%.text}.said" ] || printed "$page" "${file%.text}"
+        done
+    fi
+    told "$page" "$folder"
+}
 
 # blocks PAGE FOLDER: a file N.sh for each block of commands, N.text with the lines that it is to print, and not-run with
 # what each block needs that is not run here.
@@ -48,29 +67,24 @@ page_script() {
         printf 'exec >%s.said 2>&1\n' "$name"
         cat "$block"
     done
-    printf 'exec >%s/left 2>&1\nringfab list --json\n' "$1"
+    # Only README begins before there are programs.
+    printf 'exec >%s/left 2>&1\nif ringfab list --json | grep pid; then exit 1; fi\n' "$1"
 }
 
-# run_page PAGE: its commands succeed, print what the page says, and leave nothing attached.
-run_page() {
-    local page=$1 folder file unit
-    unit=page-$(basename "$page" .md | tr '[:upper:]' '[:lower:]')
-    folder=$pages/$unit
-    blocks "$page" "$folder"
-    compgen -G "$folder/*.sh" >/dev/null || { told "$page" "$folder" && return; }
-    page_script "$folder" >"$folder/script"
-    systemd-run --quiet --wait --collect --unit="$unit" --working-directory=/packages --setenv=HOME=/root \
-        --setenv=DEBIAN_FRONTEND=noninteractive --property=TimeoutStopSec=20 bash "$folder/script" || {
-        file=$(find "$folder" -name '*.said' | sort | tail -n 1)
-        echo "$page, line $((10#$(basename "$file" .said))): a command failed:"
-        cat "${file%.said}.sh" "$file"
-        return 1
-    }
-    for file in "$folder"/*.text; do
-        [ ! -e "$file" ] || [ ! -e "${file%.text}.said" ] || printed "$page" "${file%.text}"
-    done
-    has "$(tr -d ' \n' <"$folder/left")" '"attached":\[\]'
-    told "$page" "$folder"
+# failed PAGE FOLDER: the command of the last block that was begun.
+failed() {
+    local last
+    last=$(find "$2" -name '*.said' | sort | tail -n 1)
+    last=${last%.said}
+    [ ! -s "$2/left" ] || fail "$1 leaves something attached" "$2/left"
+    fail "$1, line $((10#$(basename "$last"))): a command failed" "$last.sh" "$last.said"
+}
+
+# fail WHAT FILE...
+fail() {
+    echo "FAILED: $1:"
+    cat "${@:2}"
+    exit 1
 }
 
 # printed PAGE BLOCK: the lines that the page shows are there, in this order. Spaces are one, and … is anything.
@@ -83,11 +97,7 @@ printed() {
         found=''
         # shellcheck disable=SC2053  # it is a pattern
         while IFS= read -r -u 3 line; do [[ $line != $pattern ]] || { found=yes && break; }; done
-        if [ -z "$found" ]; then
-            echo "$1, line $((10#$(basename "$2"))): no line as '$wanted' in:"
-            cat "$2.said"
-            return 1
-        fi
+        [ -n "$found" ] || fail "$1, line $((10#$(basename "$2"))): no line as '$wanted' in" "$2.said"
     done < <(squeezed "$2.text")
     exec 3<&-
 }
@@ -99,5 +109,7 @@ told() {
     local run=0 others
     run=$(find "$2" -name '*.said' | wc -l)
     others=$(sort "$2/not-run" | uniq -c | sed 's/^ *//' | paste -s -d ',' | sed 's/,/, /g')
-    note "$1: $run blocks were run${others:+; not run, by what they need: $others}"
+    [ "$run" = 0 ] && [ -z "$others" ] || echo "$1: $run blocks were run${others:+; not run, by what they need: $others}"
 }
+
+main "$@"
