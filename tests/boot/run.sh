@@ -9,6 +9,7 @@
 # the tree that the one before has left. Nothing is left but the cached tree in the build folder's boot.
 #
 #   RINGFAB_BOOT_KEEP    a folder for the logs of each boot
+#   RINGFAB_PAGES        the pages of docs whose commands 60-documents runs, instead of all
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/scripts/lib.sh
@@ -123,6 +124,8 @@ fresh_tree() {
     cp -a "$TMP/installed" "$TREE/installed"
     cp "$TMP/install.said" "$TREE/installed.said"
     cp "$here"/guest/*.sh "$TREE/boot-test/"
+    # shellcheck disable=SC2086  # a list
+    echo ${RINGFAB_PAGES:-docs/*.md} >"$TREE/boot-test/pages"
     source_tree "$TREE/source"
 }
 

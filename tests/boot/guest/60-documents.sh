@@ -22,7 +22,8 @@ kept=(/etc/ringfab /etc/fstab /srv/ringfab /var/lib/ringfab)
 step "the pages of docs"
 systemctl stop $unit
 tar --create --sparse --file=/kept.tar --absolute-names "${kept[@]}"
-for page in docs/*.md; do
+read -ra pages <<<"$(cat /boot-test/pages)"
+for page in "${pages[@]}"; do
     rm -rf "${kept[@]}"
     tar --extract --sparse --file=/kept.tar --absolute-names
     systemctl daemon-reload
