@@ -33,7 +33,8 @@ for program in ringfab-target ringfab; do
     [ -s /usr/share/fish/vendor_completions.d/$program.fish ]
     grep -q '^Upstream-Name: Ringfab' /usr/share/doc/$program/copyright
     grep -q bomFormat /usr/share/doc/$program/$program.cdx.json
-    for document in README.md SECURITY.md CHANGELOG.md docs/README.md docs/operations.md docs/pictures/whole.svg configs/full.toml; do
+    for document in README.md SECURITY.md CHANGELOG.md configs/full.toml docs/README.md docs/operations.md \
+        docs/pictures/whole.svg; do
         [ -s "/usr/share/doc/$program/$document" ]
     done
     zcat /usr/share/doc/$program/changelog.Debian.gz | grep -q "^ringfab ("

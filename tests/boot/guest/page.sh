@@ -23,8 +23,8 @@ main() {
     told "$page" "$folder"
 }
 
-# blocks PAGE FOLDER: a file N.sh for each block of commands, N.text with the lines that it is to print, and not-run with
-# what each block needs that is not run here.
+# blocks PAGE FOLDER: a file N.sh for each block of commands, N.text with the lines that it is to print, and not-run
+# with what each block needs that is not run here.
 blocks() {
     mkdir -p "$2"
     : >"$2/not-run"
@@ -109,7 +109,8 @@ told() {
     local run=0 others
     run=$(find "$2" -name '*.said' | wc -l)
     others=$(sort "$2/not-run" | uniq -c | sed 's/^ *//' | paste -s -d ',' | sed 's/,/, /g')
-    [ "$run" = 0 ] && [ -z "$others" ] || echo "$1: $run blocks were run${others:+; not run, by what they need: $others}"
+    [ "$run$others" != 0 ] || return 0
+    echo "$1: $run blocks were run${others:+; not run, by what they need: $others}"
 }
 
 main "$@"

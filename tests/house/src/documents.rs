@@ -143,7 +143,8 @@ fn addresses_with_a_question_mark_are_quoted_in_commands() {
 
 /// The anchors of a document, as its readers' programs make them of headings.
 fn anchors(text: &str) -> BTreeSet<String> {
-    let headings = text.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(' '));
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let headings = headings.filter_map(|line| line.trim_start_matches('#').strip_prefix(' '));
     let kept = |one: char| one.is_alphanumeric() || [' ', '-', '_'].contains(&one);
     headings
         .map(|heading| heading.to_lowercase().chars().filter(|one| kept(*one)).collect::<String>())

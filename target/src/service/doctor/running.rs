@@ -82,8 +82,7 @@ fn namespaces(status: &Value) -> Result<String, Trouble> {
     if described.is_empty() {
         return Ok(format!("all {} are ready", all.len()));
     }
-    let advice =
-        "see docs/debugging.md for each state; `ringfab-target namespace reopen` after data was lost";
+    let advice = "see docs/disks.md for each state; `ringfab-target namespace reopen` after data was lost";
     Err(Trouble::new(described.join("; "), advice))
 }
 
