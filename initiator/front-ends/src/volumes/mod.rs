@@ -98,7 +98,7 @@ pub struct MountArgs {
     /// With --mkfs: overwrite a disk on which blkid finds something
     #[arg(long, requires = "mkfs")]
     pub force: bool,
-    /// Try for so long to attach, where the target is not there yet
+    /// How long to try to attach, if the target is not there yet
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub retry: Span,
     /// Stay in the foreground until it is unmounted, for a service manager
