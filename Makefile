@@ -169,7 +169,7 @@ packages: ## Debian packages of both programs in .build/packages
 	@tests/scripts/packages.sh $(CARGO_TARGET_DIR)/packages $(VERSION)
 
 .PHONY: boot-test
-boot-test: packages ## The packages in a fresh Debian tree under a systemd of its own (as root, 3 minutes after a build)
+boot-test: packages ## The packages in a fresh Debian tree under a systemd of its own (as root, 5 minutes after a build)
 	@tests/scripts/install.sh boot
 	tests/boot/run.sh
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The Debian packages, installed as everything else in a fresh Debian tree, under a systemd of its own: installation,
-# restrictions, reload, restarts under load, upgrades, removal, purge; volumes from one boot to the next; drop-ins; and
-# `make install`.
+# restrictions, reload, restarts under load, upgrades, removal, purge; volumes from one boot to the next; drop-ins;
+# `make install`; and every command of README and docs, as it stands there.
 #
 #   run.sh [SCENARIO...]    files of guest/ without their ending; without a name, all of them
 #
@@ -9,6 +9,7 @@
 # the tree that the one before has left. Nothing is left but the cached tree in the build folder's boot.
 #
 #   RINGFAB_BOOT_KEEP    a folder for the logs of each boot
+#   RINGFAB_PAGES        the pages of docs whose commands 60-documents runs, instead of all
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/scripts/lib.sh
@@ -17,8 +18,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 BUILD="${CARGO_TARGET_DIR:-$RINGFAB_ROOT/.build}"
 # systemd, what the packages depend on and recommend, and what the scenarios start.
 PACKAGES=systemd,systemd-sysv,dbus,procps,diffutils,iproute2,libibverbs1,librdmacm1,fuse3,e2fsprogs,mount,make
+# What the documents have apt-get install, and what it installs with the packages. The tree's network is its own, so it
+# gets these from a folder.
+ARCHIVE="libibverbs1 librdmacm1 ibverbs-providers fuse3 libfuse3-3 e2fsprogs libext2fs2 libss2 logsave libnbd-bin curl"
 # What a boot and its scenario may take, and what of it the end of the machine. systemd waits 90 s for an unmount. A
-# scenario may say of its own end what that may take, in a file end-within.
+# scenario may say how long it takes itself (`# seconds=`), and of its own end what that may take, in a file end-within.
 SECONDS_MAX=${RINGFAB_BOOT_SECONDS:-180}
 END_SECONDS_MAX=60
 
@@ -81,12 +85,32 @@ base_tree() {
     [ -e "$sources" ] || sources=/etc/apt/sources.list
     suite=$(. /etc/os-release && echo "$VERSION_CODENAME")
     BASE="$BUILD/boot/tree"
-    [ "$(cat "$BUILD/boot/made" 2>/dev/null)" != "$suite $PACKAGES" ] || return 0
+    [ "$(cat "$BUILD/boot/made" 2>/dev/null)" != "$suite $PACKAGES $ARCHIVE" ] || return 0
     rm -rf "${BUILD:?}/boot"
     mkdir -p "$BUILD/boot"
-    mmdebstrap --quiet --variant=minbase --include="$PACKAGES" "$suite" "$BASE" "$sources" >"$TMP/tree.log" 2>&1 ||
-        fail "no tree could be made"
-    echo "$suite $PACKAGES" >"$BUILD/boot/made"
+    # shellcheck disable=SC2016  # for the shell of mmdebstrap
+    mmdebstrap --quiet --variant=minbase --include="$PACKAGES" \
+        --customize-hook='mkdir "$1/archive" && chroot "$1" sh -c "cd /archive && '"$(fetch_archive)"'"' \
+        "$suite" "$BASE" "$sources" >"$TMP/tree.log" 2>&1 || fail "no tree could be made: $(tail -n 3 "$TMP/tree.log")"
+    index_archive "$BASE/archive"
+    echo "$suite $PACKAGES $ARCHIVE" >"$BUILD/boot/made"
+}
+
+# The packages that the tree has, and those that it lacks with all that they depend on.
+fetch_archive() {
+    echo "apt-get -qq download $ARCHIVE &&" \
+        "apt-get -qq -y --no-install-recommends --download-only -o Dir::Cache::archives=/archive/ install $ARCHIVE &&" \
+        "rm -rf partial lock"
+}
+
+# index_archive FOLDER: what apt has to know of the packages in it.
+index_archive() {
+    local package
+    for package in "$1"/*.deb; do
+        dpkg-deb --field "$package"
+        printf 'Filename: ./%s\nSize: %d\nSHA256: %s\n\n' "$(basename "$package")" "$(stat -c %s "$package")" \
+            "$(sha256sum <"$package" | cut -d ' ' -f 1)"
+    done >"$1/Packages"
 }
 
 fresh_tree() {
@@ -101,7 +125,8 @@ fresh_tree() {
     cp -a "$TMP/installed" "$TREE/installed"
     cp "$TMP/install.said" "$TREE/installed.said"
     cp "$here"/guest/*.sh "$TREE/boot-test/"
-    steps_of_readme >"$TREE/boot-test/readme.sh"
+    # shellcheck disable=SC2086  # a list
+    echo ${RINGFAB_PAGES:-docs/*.md} >"$TREE/boot-test/pages"
     source_tree "$TREE/source"
 }
 
@@ -111,12 +136,6 @@ source_tree() {
     cp --parents -r Makefile LICENSE ./*.md docs tests/CONFORMANCE.md tests/kernel/COMMANDS.md \
         configs systemd tests/scripts "$1/"
     cp "$BUILD/release/ringfab-target" "$BUILD/release/ringfab" "$1/"
-}
-
-# The first code block below "As a service". The packages are made already.
-steps_of_readme() {
-    awk '/^## As a service/ { found = 1 } found && /^```/ { inside = !inside; if (!inside) exit; next } inside' \
-        README.md | sed -e '/^make packages/d' -e 's,\./\.build/packages,/packages,g'
 }
 
 # The same packages under a higher version, with another default configuration; and the target's under a lower one, with
@@ -154,7 +173,8 @@ staged() {
 }
 
 boot() {
-    local scenario=$1 most=$END_SECONDS_MAX wants="$TREE/etc/systemd/system/multi-user.target.wants"
+    local scenario=$1 most=$END_SECONDS_MAX wants="$TREE/etc/systemd/system/multi-user.target.wants" own
+    own=$(sed -n 's/^# seconds=//p' "$here/guest/$scenario.sh")
     mkdir -p "$wants"
     rm -f "$TREE/boot-test/said" "$TREE/boot-test/status" "$TREE/boot-test/not-unmounted" \
         "$TREE/boot-test/end-within"
@@ -171,7 +191,7 @@ UNIT
     ln -sf ../boot-test.service "$wants/boot-test.service"
     # systemd-nspawn wants /run to be a file system of its own, and systemd a terminal.
     # shellcheck disable=SC2016  # for the inner shell
-    timeout --kill-after=10 "$SECONDS_MAX" unshare --mount --kill-child \
+    timeout --kill-after=10 "${own:-$SECONDS_MAX}" unshare --mount --kill-child \
         sh -c 'mount -t tmpfs tmpfs /run && exec script -qec "$0" /dev/null </dev/null' \
         "SYSTEMD_SECCOMP=0 systemd-nspawn --directory=$TREE --register=no --keep-unit $(options) --boot" \
         >"$TMP/$scenario-boot.log" 2>&1 || true

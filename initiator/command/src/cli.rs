@@ -125,7 +125,7 @@ struct Global {
     /// Log more to the standard error: once for what happens to connections, twice for details
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// How the log is written: text, json, or auto, which is text but for the journal
+    /// How the log is written: text, json, or auto (fields for the journal, else text)
     #[arg(long, global = true, value_name = "FORMAT", default_value = "auto")]
     log_format: log::Format,
 }

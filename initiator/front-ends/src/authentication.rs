@@ -37,7 +37,7 @@ pub struct AuthenticationArgs {
     /// Hash functions to offer
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "sha256,sha384,sha512")]
     dhchap_hashes: Vec<Hash>,
-    /// DH groups to offer; null, which is none, only if it is named
+    /// DH groups to offer. The null group is offered only if it is named here
     #[arg(
         long,
         value_name = "NAMES",

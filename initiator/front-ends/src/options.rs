@@ -64,11 +64,11 @@ pub struct Tuning {
     /// Delay before the first attempt to reconnect; it doubles up to 10 s
     #[arg(long, value_name = "TIME", default_value = "500ms")]
     reconnect_delay: Span,
-    /// Give up the controller this long after a loss, or `never`. A loss is over when a command succeeds, not when a
+    /// How long after a loss the controller is given up, or `never`. A loss is over when a command succeeds, not when a
     /// connection is made
     #[arg(long, value_name = "TIME", default_value = "600s", allow_hyphen_values = true)]
     ctrl_loss_timeout: Limit,
-    /// Fail waiting I/O this long after a loss, or `never`. I/O for a namespace that is not accessible (ANA) waits as
+    /// How long after a loss waiting I/O fails, or `never`. I/O for a namespace that is not accessible (ANA) waits as
     /// long
     #[arg(long, value_name = "TIME", default_value = "never", allow_hyphen_values = true)]
     fast_io_fail_timeout: Limit,

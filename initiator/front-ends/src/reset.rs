@@ -29,7 +29,7 @@ pub struct ResetArgs {
     /// What `ringfab list` shows: a directory, a device, the name of a volume, an NBD URI, the number of a process, or
     /// the address or NQN that it is attached by
     pub target: Option<String>,
-    /// Each that fits, where there are several; without a TARGET, all that is attached
+    /// Reset every controller that matches TARGET; without TARGET, all that are attached
     #[arg(long)]
     pub all: bool,
     /// How long to wait until it is connected again. The reset goes on afterwards

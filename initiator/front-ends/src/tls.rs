@@ -16,7 +16,8 @@ pub(crate) const KEY_VARIABLE: &str = "RINGFAB_TLS_KEY";
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "TLS")]
 pub(crate) struct TlsArgs {
-    /// Use TLS 1.3. A key says so, too, unless it is in the address or the environment and the address has `tls=off`
+    /// Use TLS 1.3. A key implies it, unless the key is in the address or the environment and the address has
+    /// `tls=off`
     #[arg(long)]
     tls: bool,
     /// The key of this host for TLS over NVMe/TCP: file:/path, credential:NAME of the service, or
@@ -27,7 +28,7 @@ pub(crate) struct TlsArgs {
     /// How keys are derived: as specified, or as libnvme did before July 2025, for targets with keys from there
     #[arg(long, value_name = "NAME", default_value = "specified")]
     tls_derivation: DerivationName,
-    /// Have authentication make the key for TLS, a new one with each connection (secure channel concatenation). It
+    /// Derive the key for TLS from authentication, a new one for each connection (secure channel concatenation). It
     /// needs a key for authentication, and none for TLS
     #[arg(long, conflicts_with = "tls_key")]
     concat: bool,

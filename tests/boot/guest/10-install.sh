@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
-# A fresh machine: README's steps as they stand there, and what the unit does with its target.
+# A fresh machine, and what the unit does with its target.
 set -euo pipefail
 . ./lib.sh
 
-step "README's steps"
+step "the packages, and the disk of the configuration that they come with"
 export DEBIAN_FRONTEND=noninteractive
-bash -eux readme.sh
+apt-get install -y --no-install-recommends /packages/ringfab-target_*.deb /packages/ringfab_*.deb
+install -o ringfab -g ringfab -m 0600 /dev/null $disk
+truncate -s 1G $disk
+systemctl enable --now $unit
 
 step "what is installed"
 is state "$(state ActiveState)" active
@@ -32,7 +35,8 @@ for program in ringfab-target ringfab; do
     [ -s /usr/share/fish/vendor_completions.d/$program.fish ]
     grep -q '^Upstream-Name: Ringfab' /usr/share/doc/$program/copyright
     grep -q bomFormat /usr/share/doc/$program/$program.cdx.json
-    for document in README.md SECURITY.md CHANGELOG.md docs/operations.md docs/mounting.md configs/full.toml; do
+    for document in README.md SECURITY.md CHANGELOG.md configs/full.toml docs/README.md docs/operations.md \
+        docs/pictures/whole.svg; do
         [ -s "/usr/share/doc/$program/$document" ]
     done
     zcat /usr/share/doc/$program/changelog.Debian.gz | grep -q "^ringfab ("

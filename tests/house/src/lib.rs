@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod documents;
 mod layers;
 mod missing;
 mod pasted;

@@ -8,7 +8,6 @@ mod names;
 mod refused;
 mod secured;
 mod standing;
-mod tour;
 mod volumes;
 
 use std::fs;

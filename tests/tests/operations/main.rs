@@ -4,6 +4,6 @@ mod check;
 mod doctor;
 mod files;
 mod machine;
+mod monitoring;
 mod names;
 mod top;
-mod tour;

@@ -82,7 +82,7 @@ fn a_write_beyond_the_limit_on_files_is_a_status() {
     let refused = write("40MiB");
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert!(write("2MiB").status.success(), "the target goes on: {}", target.log());
-    // As README says, each end shows the command and its status.
+    // As docs/troubleshooting.md says, each end shows the command and its status.
     let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
     let ours = errors.lines().find(|line| line.contains("command failed")).expect("a line");
     for line in [ours, &await_line(&target, "command failed")] {

@@ -1,4 +1,4 @@
-//! The commands, as docs/tls.md and README.md have them.
+//! The commands, as docs/tls.md has them.
 
 use std::fs;
 use std::path::Path;

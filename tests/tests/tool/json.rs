@@ -1,4 +1,4 @@
-//! What `--json` prints is what docs/json.md says, and it says it of each command.
+//! What `--json` prints is what docs/json.md and docs/json-controllers.md say, and it says it of each command.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,10 +15,17 @@ use tempfile::TempDir;
 
 use super::{out, output, ringfab, target};
 
+/// Both pages, as one text.
+fn pages() -> String {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    ["json.md", "json-controllers.md"]
+        .map(|page| fs::read_to_string(docs.join(page)).expect("the document"))
+        .concat()
+}
+
 /// The keys that the document has for a command.
 fn documented(command: &str) -> BTreeSet<String> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/json.md");
-    let text = fs::read_to_string(path).expect("the document");
+    let text = pages();
     let part = text.split_once(&format!("## `ringfab {command}`\n"));
     let part = part.unwrap_or_else(|| panic!("docs/json.md has nothing about `ringfab {command}`")).1;
     let part = part.split("\n## ").next().expect("a part");
@@ -297,8 +304,7 @@ fn each_command_prints_what_is_documented() {
 fn each_type_of_an_entry_of_discovery_is_documented() {
     let place = Place::new();
     let found = place.json(&["discover", place.discovery()]);
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/json.md");
-    let text = fs::read_to_string(path).expect("the document");
+    let text = pages();
     let entries = found["entries"].as_array().expect("a list");
     assert!(!entries.is_empty());
     for entry in entries {
@@ -325,8 +331,7 @@ fn commands(above: &str) -> BTreeSet<String> {
 
 #[test]
 fn each_command_is_documented_and_tried_and_there_are_no_others() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/json.md");
-    let text = fs::read_to_string(path).expect("the document");
+    let text = pages();
     let documented = text.lines().filter_map(|line| line.strip_prefix("## `ringfab ")?.strip_suffix('`'));
     let documented: BTreeSet<String> = documented.map(str::to_owned).collect();
     let mut commands = commands("");

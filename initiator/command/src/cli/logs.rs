@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(error_document(&entry)["parm_error_location"], 40 | 3 << 8);
         assert_eq!(error_table(&[]), NO_ERRORS);
         // A controller of one command has no errors to show, so this is what is compared with the documentation.
-        let documented = include_str!("../../../../docs/json.md");
+        let documented = include_str!("../../../../docs/json-controllers.md");
         let keys = error_document(&entry).as_object().expect("an object").clone();
         let unknown: Vec<_> =
             keys.keys().filter(|key| !documented.contains(&format!("`errors[].{key}`"))).collect();

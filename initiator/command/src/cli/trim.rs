@@ -28,7 +28,7 @@ pub(crate) struct TrimArgs {
     /// Confirm that data of this namespace are lost
     #[arg(long, value_name = "NSID")]
     destroy_data: Option<u32>,
-    /// Confirm it for whichever namespace the address leads to
+    /// Confirm it, whatever namespace the address leads to
     #[arg(long, short, conflicts_with = "destroy_data")]
     force: bool,
 }

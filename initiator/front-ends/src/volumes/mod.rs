@@ -80,7 +80,7 @@ pub struct MountArgs {
     /// long as it is mounted
     #[arg(short, long, value_name = "OPTION", value_delimiter = ',')]
     pub options: Vec<String>,
-    /// The kind of the file system; by default what is found there
+    /// The kind of the file system; by default the one that is found on the disk
     #[arg(short = 't', long, alias = "types", value_name = "TYPE")]
     pub fstype: Option<String>,
     /// Mount it read only, and refuse writes below it
@@ -97,13 +97,13 @@ pub struct MountArgs {
     /// Check the file system first, and repair what is safe to repair (fsck -a)
     #[arg(long)]
     pub fsck: bool,
-    /// Make a file system of this kind first (mkfs.TYPE). Refused where blkid finds something already
+    /// Make a file system of this kind first (mkfs.TYPE). Refused if blkid finds something on the disk
     #[arg(long, value_name = "TYPE", conflicts_with = "read_only")]
     pub mkfs: Option<String>,
-    /// With --mkfs: overwrite what is there
+    /// With --mkfs: overwrite a disk on which blkid finds something
     #[arg(long, requires = "mkfs")]
     pub force: bool,
-    /// Try for so long to attach, where the target is not there yet
+    /// How long to try to attach, if the target is not there yet
     #[arg(long, value_name = "TIME", default_value = "0s")]
     pub retry: Span,
     /// Stay in the foreground until it is unmounted, for a service manager

@@ -34,10 +34,10 @@ pub enum SubsystemCommand {
         /// Its model number.
         #[arg(long)]
         model: Option<String>,
-        /// Whether its hosts have to authenticate in band.
+        /// Whether its hosts must authenticate.
         #[arg(long, value_name = "WHETHER", value_parser = ["required", "optional"])]
         authentication: Option<String>,
-        /// Whether its hosts have to come over TLS.
+        /// Whether its hosts must use TLS.
         #[arg(long, value_name = "WHETHER", value_parser = ["required", "optional"])]
         tls: Option<String>,
     },

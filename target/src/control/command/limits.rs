@@ -21,7 +21,7 @@ pub struct LimitArguments {
     /// Bytes that are written in a second, for instance 100MiB.
     #[arg(long, value_name = "SIZE")]
     write_bytes_per_s: Option<String>,
-    /// For how many milliseconds what is not used is kept; 50 by default.
+    /// How much of a limit may be used at once after a pause, in milliseconds; 50 by default.
     #[arg(long, value_name = "N")]
     burst_ms: Option<u64>,
 }

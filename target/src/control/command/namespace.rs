@@ -33,8 +33,8 @@ pub enum NamespaceCommand {
         subsystem: Option<String>,
     },
     /// Open a namespace's file or device again on every core. After a failed write-back, no Flush succeeds until then:
-    /// the system reports lost data only once, and this command confirms that an administrator knows. The same for a
-    /// disk with identifiers that were another one's: hosts do not have it before.
+    /// the system reports lost data only once, and this command confirms that an administrator knows. A disk with the
+    /// identifiers of another disk needs this command, too. Until then, no host can use it.
     #[command(after_help = examples::NAMESPACE_REOPEN)]
     Reopen {
         /// Its identifier.

@@ -94,7 +94,7 @@ fn namespaces(status: &Value) -> Result<String, Trouble> {
     let states = all.iter().filter_map(|one| one["state"].as_str());
     let states: BTreeSet<&str> = states.filter(|state| !matches!(*state, "ready" | "closing")).collect();
     let advice: Vec<&str> = states.into_iter().map(advice).collect();
-    Err(Trouble::new(described.join("; "), format!("{} (docs/debugging.md)", advice.join("; "))))
+    Err(Trouble::new(described.join("; "), format!("{} (docs/disks.md)", advice.join("; "))))
 }
 
 fn disks(status: &Value) -> Result<String, Trouble> {
