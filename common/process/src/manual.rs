@@ -362,7 +362,8 @@ mod tests {
             assert!(middle.contains(part), "{part}: {middle}");
         }
         let joined = middle.replace('\n', " ");
-        let called = "\\fBsome\\-tool\\fR \\fBone\\fR [\\fB\\-x\\fR \\fIX\\fR] [\\fB\\-l\\fR|\\fB\\-\\-level\\fR \\fIN\\fR]";
+        let called = "\\fBsome\\-tool\\fR \\fBone\\fR [\\fB\\-x\\fR \\fIX\\fR] \
+                      [\\fB\\-l\\fR|\\fB\\-\\-level\\fR \\fIN\\fR]";
         assert!(joined.contains(called), "{middle}");
         assert!(
             joined.contains("[\\fIConnection\\fR \\fIoptions\\fR]... \\fIWHAT\\fR [\\fIWHERE\\fR]"),

@@ -300,9 +300,10 @@ mod tests {
                 let table = table(&status);
                 let text = table.text(width);
                 assert!(text.lines().all(|line| line.chars().count() <= width), "{name} at {width}:\n{text}");
+                let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
                 for column in table.columns() {
                     assert!(
-                        text.contains(column.title()),
+                        words.contains(column.title()),
                         "{} of {name} at {width}:\n{text}",
                         column.title()
                     );
@@ -320,7 +321,7 @@ mod tests {
                 let disks_are_there = lines[0].contains("DISK") && name == "namespaces";
                 if name == "hosts" || disks_are_there {
                     assert_ne!(rows[0], rows[1], "{name} at {width}");
-                    assert!(width >= 160 || rows.iter().all(|row| row.contains('…')), "{rows:#?}");
+                    assert!(width > 60 || rows.iter().all(|row| row.contains('…')), "{rows:#?}");
                 }
             }
         }
