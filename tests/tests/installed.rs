@@ -23,6 +23,8 @@ const OF_OTHERS: [(&str, &str); 20] = [
     ("/etc/ringfab/target.toml", "made of /usr/share/ringfab-target/target.toml where it is missing"),
     ("/etc/ringfab/volumes.toml", "the administrator's"),
     ("/etc/ringfab/keys/", "the administrator's, by `ringfab keys`"),
+    ("/etc/ringfab/HOSTNQN.keys", "a host's, copied from its target"),
+    ("/etc/ringfab/nqn.2026-11.com.example:host-1.keys", "the same in an example"),
     ("/etc/systemd/system/ringfab-target.service.d", "made by the line that names it"),
     ("/etc/fstab", "the system's"),
     ("/etc/machine-id", "the system's"),

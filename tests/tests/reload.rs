@@ -648,7 +648,7 @@ fn the_log_has_every_change_and_who_asked_for_it() {
     }
     for nqn in gone {
         assert!(told("a change is asked for request=\"subsystem remove\"", nqn).contains(&by));
-        told("configuration changed change=- subsystem", nqn);
+        told("configuration changed change=\"- subsystem", nqn);
     }
     // What only looks is not a change: who asks wrongly and often fills no log.
     for _ in 0..60 {

@@ -103,7 +103,7 @@ mod tests {
         about: "what a tool does",
         path: "/etc/some.toml",
         documents: "/usr/share/doc/tool",
-        example: "# Every key,\n# with its default: docs/tool.md.\n\n[tool]\n# How many.\n\
+        example: "# Every key,\n# with its default: docs/limits.md.\n\n[tool]\n# How many.\n\
         number = 1\nlist = [\n    2,\n]\n\n\
                   # A second one.\n[[part]]\n# '.' is a name, too.\n# name = \"a\\\\b\"\n",
         see_also: &["some-tool(8)", "toml(5)"],
@@ -114,7 +114,7 @@ mod tests {
         let page = FORMAT.page();
         let parts = [
             ".TH SOME.TOML 5",
-            ".SH \"DESCRIPTION\"\nEvery key, with its default: /usr/share/doc/tool/docs/tool.md.\n.SS \"[tool]\"",
+            ".SH \"DESCRIPTION\"\nEvery key, with its default: /usr/share/doc/tool/docs/limits.md.\n.SS \"[tool]\"",
             "How many.\n.RS 4\n.nf\n",
             "number = 1",
             "list = [",

@@ -1,6 +1,6 @@
-//! What a program needs of its system: the terminal, tables for it, the log, signals, resource limits, the stack, and no
-//! more than that (`confine`). And what its system has of it: man pages (`manual`, `format`), `completions`, and files
-//! for programs that read them (`made_file`), or for one user alone (`secret_file`).
+//! What a program needs of its system: the terminal, tables for it, the log, signals, resource limits, the stack, and
+//! no more than that (`confine`). And what its system has of it: man pages (`manual`, `format`), `completions`, and
+//! files for programs that read them (`made_file`), or for one user alone (`secret_file`).
 //!
 //! Nothing here may end a program or make it wait. A log line that cannot be written is dropped and counted, and a
 //! signal without a meaning for the program is ignored.

@@ -42,7 +42,7 @@ fn each_engine_reads_what_the_others_have_written_to_one_controller() {
         assert!(crew.has_admin(0) && !crew.has_admin(1), "the first one has the admin queue");
         crew.detach(1);
         crew.expect("detached", |life| matches!(life, Life::Detached(None)));
-        assert!(target.target.controllers().is_empty(), "it has shut down");
+        ringfab_tests::wait_until("it has shut down", || target.target.controllers().is_empty());
     }
 }
 
@@ -181,7 +181,7 @@ fn the_benchmark_verifies_with_several_engines_what_each_has_written() {
         let is_enough = |found: &serde_json::Value| {
             assert_eq!((&found["queues"], &found["outstanding"]), (&4.into(), &64.into()), "{found}");
             assert_eq!(found["verify"]["mismatches"], 0, "{found}");
-            assert!(target.target.controllers().is_empty(), "it has left in order");
+            ringfab_tests::wait_until("it has left in order", || target.target.controllers().is_empty());
             found["verify"]["read_back"].as_u64().is_some_and(|places| places > 512)
         };
         let mut runs = ["500ms", "5s", "60s"].iter().map(|seconds| bench_verify(&target, seconds));

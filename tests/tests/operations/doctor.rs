@@ -104,7 +104,7 @@ fn a_walk_that_ends_early_says_where_and_what_to_do() {
     assert!(well && said.contains(NQN), "without a subsystem it ends with those that there are: {said}");
     let next = format!(
         "Discovery works. Nothing was attached or read: the address names no subsystem. `ringfab doctor \
-                        {tcp}/{NQN}` tries all of it.\n"
+         '{tcp}/{NQN}?hostnqn={FRIEND}'` tries all of it.\n"
     );
     assert!(said.ends_with(&next) && !said.contains("All is well"), "{said}");
     // Nobody attaches anything where discovery shows nothing.

@@ -168,7 +168,7 @@ fn a_port_and_a_disk_that_others_have_and_a_device_that_is_missing_are_named() {
     let examined = Examined::by(&["env"], folder.path());
     let who = format!("the port is in use by process {} (", std::process::id());
     examined.has("machine", &who, "end that, or choose another port");
-    examined.has("machine", "/nonexistent/disk does not exist", "create it");
+    examined.has("machine", "/nonexistent/disk does not exist", "correct the path");
     // Whatever this machine has, that is not its address.
     examined.has("machine", "RDMA device", "install the device's libraries");
 }

@@ -90,7 +90,7 @@ fn two_commands_set_up_a_volume_that_is_authenticated_and_encrypted() {
         // What lacks is told as that, at both ends.
         let said = String::from_utf8_lossy(&output.stderr);
         let lacks = "no key for TLS is given for it, only one for authentication; give the key for TLS";
-        assert_eq!(said.contains(lacks), key == "--tls-key", "{said}");
+        assert_eq!(said.contains(lacks), key == "tls_key", "{said}");
     }
     wait_until("the target says what lacks", || {
         let lacks =

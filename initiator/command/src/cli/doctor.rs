@@ -324,15 +324,16 @@ fn subsystems(log: &DiscoveryLog, options: &ConnectOptions) -> Result<((), Strin
     names.sort_unstable();
     names.dedup();
     let (host, wanted) = (&options.host.nqn, options.url.subsystem_nqn());
-    let host_word = shell_word(host);
     let allow = match options.url.is_discovery() {
         true => format!(
-            "allow this host there, in all or in one of its subsystems: `ringfab-target host allow {host_word}`"
+            "allow this host there, in all or in one of its subsystems: `ringfab-target host allow {}`",
+            shell_word(host)
         ),
-        false => {
-            let wanted = shell_word(wanted);
-            format!("allow this host there: `ringfab-target host allow {host_word} --subsystem {wanted}`")
-        }
+        false => format!(
+            "allow this host there: `ringfab-target host allow {} --subsystem {}`",
+            shell_word(host),
+            shell_word(wanted)
+        ),
     };
     if names.is_empty() {
         return Err(Failure::new(format!("the host {host} may use none"), allow).at(Step::FabricsConnect));

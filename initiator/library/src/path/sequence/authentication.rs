@@ -475,6 +475,7 @@ mod tests {
             Ok(false) => "goes on",
             Ok(true) => "authenticates",
             Err(Cause::Authentication(AuthenticationFailure::NoKey)) => "no key",
+            Err(Cause::Authentication(AuthenticationFailure::NoKeyForTls)) => "no TLS key",
             Err(Cause::Authentication(AuthenticationFailure::NotAsked)) => "not asked",
             Err(Cause::Authentication(AuthenticationFailure::SecureChannel)) => "a channel",
             Err(other) => panic!("{other}"),
@@ -483,7 +484,7 @@ mod tests {
         #[rustfmt::skip]
         let table = [
             // the admin queue: nothing, ATR, ATR and ASCR; an I/O queue: the same
-            (None,            ["goes on",   "no key", "no key",    "goes on", "no key", "no key"]),
+            (None,            ["goes on",   "no key", "no TLS key", "goes on", "no key", "no TLS key"]),
             (Some(one_way),   ["goes on",   all,      "a channel", "goes on", all,      "a channel"]),
             (Some(both_ways), ["not asked", all,      "a channel", "goes on", all,      "a channel"]),
         ];
@@ -516,7 +517,8 @@ mod tests {
                 Ok(false) => "goes on",
                 Ok(true) if this.makes_key() => "a key",
                 Ok(true) => "authenticates",
-                Err(Cause::Authentication(AuthenticationFailure::NotAsked)) => "not asked",
+                Err(Cause::Authentication(AuthenticationFailure::NoKeyForTls)) => "no TLS key",
+            Err(Cause::Authentication(AuthenticationFailure::NotAsked)) => "not asked",
                 Err(Cause::Authentication(AuthenticationFailure::NoConcatenation)) => "no key",
                 Err(Cause::Authentication(AuthenticationFailure::SecureChannel)) => "a channel",
                 Err(other) => panic!("{other}"),
