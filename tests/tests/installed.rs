@@ -13,7 +13,7 @@ const ROOTS: [&str; 14] =
     ["bin", "dev", "etc", "home", "lib", "mnt", "opt", "proc", "run", "sbin", "srv", "sys", "usr", "var"];
 
 /// What is named and not installed, and who has it. A name ends with a slash where all that is below it is meant.
-const OF_OTHERS: [(&str, &str); 20] = [
+const OF_OTHERS: [(&str, &str); 22] = [
     ("/dev/", "the kernel's"),
     ("/proc/", "the kernel's"),
     ("/sys/", "the kernel's"),

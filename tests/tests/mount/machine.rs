@@ -108,8 +108,8 @@ impl Machine {
         let keeper = self.only()["pid"].as_i64().expect("a process");
         kill(Pid::from_raw(keeper as i32), Signal::SIGKILL).expect("killed");
         wait_until("it is killed", || !Path::new(&format!("/proc/{keeper}/fd")).exists() || is_dead(keeper));
-        // The last of its threads lets go of its entry.
-        wait_until("it is known to be dead", || self.only()["state"] == "dead");
+        // The last of its threads lets go of its entry, if it has one yet.
+        wait_until("it is known to be dead", || self.list().iter().all(|entry| entry["state"] == "dead"));
     }
 
     /// The processes that use this machine's entries, also those that have no entry yet.

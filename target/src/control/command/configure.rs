@@ -7,6 +7,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use ringfab_base::counted;
 use serde_json::{Map, Value};
 
+use super::changes::change_lines;
 use super::keys::{self, AddArguments, RekeyArguments};
 use super::limits::LimitArguments;
 use super::{Place, examples, list, text};
@@ -247,26 +248,4 @@ pub fn reload(place: &Place, arguments: &ReloadArguments, output: &mut impl Writ
         change_lines(answer)
     })?;
     refused.map_or(Ok(()), |why| Err(AskError::Refused(format!("a reload would be refused: {why}"))))
-}
-
-/// What is different, a line each.
-pub(super) fn change_lines(answer: &Value) -> String {
-    let changes = list(answer, "changes");
-    if changes.is_empty() {
-        return "nothing is different\n".to_owned();
-    }
-    changes.iter().map(|change| change_line(change) + "\n").collect()
-}
-
-/// One change of an answer.
-pub(super) fn change_line(change: &Value) -> String {
-    let sign = match change["kind"].as_str() {
-        Some("added") => '+',
-        Some("removed") => '-',
-        _ => '~',
-    };
-    let [what, detail] = ["what", "detail"].map(|key| text(change, key));
-    let detail = if detail.is_empty() { detail } else { format!(": {detail}") };
-    let restart = if change["needs_restart"] == true { " (needs a restart)" } else { "" };
-    format!("{sign} {what}{detail}{restart}")
 }

@@ -18,7 +18,7 @@ use ringfab_process::secret_file;
 use ringfab_process::terminal::{self, Stream};
 use serde_json::{Map, Value, json};
 
-use super::configure::change_lines;
+use super::changes::change_lines;
 use super::save::{check_file, file_of, refused, save, toml_of};
 use super::{Place, absolute, tell_warnings};
 use crate::config::{Access, Config, HostConfig, ListenerConfig, ListenerTls, SubsystemConfig, Transport};

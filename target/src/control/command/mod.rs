@@ -1,6 +1,7 @@
 //! The commands that manage a running target.
 
 mod amount;
+mod changes;
 mod configure;
 pub mod examples;
 mod keys;

@@ -7,7 +7,7 @@ use clap::{ArgGroup, Args, Subcommand};
 use ringfab_base::parse_size;
 use serde_json::{Map, Value};
 
-use super::configure::change_lines;
+use super::changes::change_lines;
 use super::limits::LimitArguments;
 use super::status::{reason_line, shown_line, width};
 use super::{Place, absolute, examples, tables, text};

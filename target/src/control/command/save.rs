@@ -11,7 +11,7 @@ use clap::Args;
 use ringfab_base::VisiblePath as _;
 use serde_json::Value;
 
-use super::configure::{change_line, change_lines};
+use super::changes::{change_line, change_lines};
 use super::{Place, list};
 use crate::config::{Config, edit, places};
 use crate::control::client::{AskError, ask};

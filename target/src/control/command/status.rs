@@ -7,7 +7,7 @@ use ringfab_base::counted;
 use ringfab_process::terminal::{self, Paint, Stream};
 use serde_json::Value;
 
-use super::configure::change_line;
+use super::changes::change_line;
 use super::table::Table;
 use super::{Place, amount, limits, list, tables, text, visible};
 use crate::control::client::AskError;

@@ -518,7 +518,7 @@ mod tests {
                 Ok(true) if this.makes_key() => "a key",
                 Ok(true) => "authenticates",
                 Err(Cause::Authentication(AuthenticationFailure::NoKeyForTls)) => "no TLS key",
-            Err(Cause::Authentication(AuthenticationFailure::NotAsked)) => "not asked",
+                Err(Cause::Authentication(AuthenticationFailure::NotAsked)) => "not asked",
                 Err(Cause::Authentication(AuthenticationFailure::NoConcatenation)) => "no key",
                 Err(Cause::Authentication(AuthenticationFailure::SecureChannel)) => "a channel",
                 Err(other) => panic!("{other}"),
