@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::changes::change_lines;
 use super::keys::{self, AddArguments, RekeyArguments};
 use super::limits::LimitArguments;
-use super::{Place, examples, list, text};
+use super::{Place, examples, text};
 use crate::control::client::AskError;
 use crate::control::request::Request;
 
