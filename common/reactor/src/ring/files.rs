@@ -121,7 +121,7 @@ impl Ring {
             };
         match self.in_flight.find_file(file) {
             Some(index) => {
-                self.in_flight.start(token, index, OperationKind::Allocate { mode, offset, length })
+                self.in_flight.start(token, index, OperationKind::Allocate { mode, offset, length });
             }
             None => self.in_flight.refuse(token, libc::ECANCELED, Payload::None),
         }

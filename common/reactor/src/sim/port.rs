@@ -177,7 +177,7 @@ impl Port {
         match end {
             Some(end) => state.net.send(&mut state.machines, end, batch, token),
             None => {
-                state.machines.complete(self.key, token, Err(errno(libc::ECANCELED)), Payload::Send(batch))
+                state.machines.complete(self.key, token, Err(errno(libc::ECANCELED)), Payload::Send(batch));
             }
         }
     }
