@@ -164,7 +164,9 @@ impl Core {
         if self.resources.limited.any_wait() {
             self.resources.limited.arm_timer(&mut self.resources.reactor);
         }
-        self.queues.report_held(&mut self.resources);
+        if self.resources.claims.any_held() {
+            self.queues.report_held(&mut self.resources);
+        }
         self.report_idle();
         self.resources.reactor.worked(self.resources.states.take_arrived());
         self.resources.transports.flush(&mut self.resources.reactor);
@@ -347,7 +349,9 @@ impl Core {
         self.queues.tick(&mut self.resources);
         self.disk_watch.look(&mut self.queues, &mut self.resources);
         self.resources.finish_resets();
-        self.close_unused_disks();
+        if self.resources.disks.any_closing() {
+            self.close_unused_disks();
+        }
     }
 }
 

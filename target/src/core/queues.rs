@@ -105,8 +105,9 @@ impl Queues {
         self.reap(resources, number as u16);
     }
 
-    /// Starts operations that were deferred, the oldest first, until so many are left.
-    #[inline]
+    /// Starts operations that were deferred, the oldest first, until so many are left. Asked after each event, and
+    /// mostly there is nothing to do.
+    #[inline(always)]
     pub(super) fn start_deferred(&mut self, resources: &mut Resources, left: usize) {
         while resources.disk_operations.deferred() > left {
             self.start_first_deferred(resources);

@@ -104,7 +104,7 @@ impl Queues {
         }
     }
 
-    /// Reports the blocks that no disk of this core works on any more. Called in every turn while there are others.
+    /// Reports the blocks that no disk of this core works on any more. Called in every turn while blocks are held.
     pub(super) fn report_held(&self, resources: &mut Resources) {
         resources.report_held(|extent| self.iter().any(|queue| queue.is_working_on(extent)));
     }

@@ -82,7 +82,13 @@ impl Claims {
     /// Whether some of the blocks that a command is about are held.
     #[inline]
     pub(crate) fn concern(&self, action: &Action) -> bool {
-        !self.holds.is_empty() && self.are_held(action)
+        self.any_held() && self.are_held(action)
+    }
+
+    /// Whether this core holds blocks, or is about to.
+    #[inline]
+    pub(crate) fn any_held(&self) -> bool {
+        !self.holds.is_empty()
     }
 
     /// A command waits until blocks are free.

@@ -254,6 +254,12 @@ impl Disks {
         }
     }
 
+    /// Whether some are to be closed.
+    #[inline]
+    pub(crate) fn any_closing(&self) -> bool {
+        !self.closing.is_empty()
+    }
+
     /// Takes out the disks that are to be closed and that no command needs any more. Nobody waits for them.
     pub(crate) fn take_unused(&mut self, is_used: impl Fn(usize) -> bool) -> Vec<OpenDisk> {
         let Self { by_index, closing, hung } = self;
@@ -409,7 +415,7 @@ mod tests {
         let closed = disks.take_unused(|_| false);
         assert!(closed.len() == 1 && Arc::ptr_eq(&closed[0].namespace, &one));
         assert!(disks.get(one.index()).is_none() && disks.get_mut(other.index()).is_some());
-        assert!(disks.closing.is_empty(), "what is closed is not looked for again");
+        assert!(!disks.any_closing(), "what is closed is not looked for again");
         assert_eq!((disks.iter().count(), disks.end()), (1, 2));
         assert_eq!(disks.take_all().count(), 1);
     }
