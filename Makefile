@@ -74,6 +74,7 @@ sbom: ## The parts of each program (CycloneDX) in .build/sbom, compared with wha
 
 .PHONY: scripts
 scripts: ## The shell scripts (needs shellcheck)
+	@tests/scripts/lib-test.sh
 	@if command -v shellcheck >/dev/null; then \
 	shellcheck -x tests/scripts/*.sh tests/boot/*.sh tests/kernel/*.sh tests/kernel/guest/*.sh .ci/run \
 	    systemd/debian/*/*; cd tests/boot/guest && shellcheck -x *.sh; \

@@ -25,7 +25,7 @@ pub struct Reactor {
     backend: Backend,
 }
 
-/// Who does the work. Every method below is one line per backend.
+/// Who does the work. What a simulation has no need for is the ring's alone.
 #[derive(Debug)]
 enum Backend {
     Ring(Box<Ring>),

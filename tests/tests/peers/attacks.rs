@@ -117,7 +117,7 @@ pub(crate) fn attaches(process: &Process, over: Over, limit: Duration) -> Vec<Op
 fn fault_under((name, attack, evidence): Case) -> Option<String> {
     let process = Process::start_for(attack.act);
     let mut there = process.guest(attack.over);
-    let calm = attaches(&process, attack.over, PATIENCE)[ATTACHES / 2].unwrap_or(PATIENCE);
+    let calm = attaches(&process, attack.over, PATIENCE)[ATTACHES / 2].expect("it gets in without an attack");
     let going = Going::start(attack, process.address(attack.over));
     // On a slow machine it takes longer until the attack has filled what it is after.
     let is_full = || evidence.iter().any(|words| process.service.log().contains(words));

@@ -22,7 +22,7 @@ pub(crate) struct Gather<'a>(&'a mut SendBatch);
 
 impl<'a> Gather<'a> {
     /// Of what goes into this batch.
-    pub(super) fn into(batch: &'a mut SendBatch) -> Self {
+    pub(super) fn of(batch: &'a mut SendBatch) -> Self {
         Self(batch)
     }
 

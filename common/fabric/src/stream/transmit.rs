@@ -40,7 +40,7 @@ impl<P: Protocol> Stream<P> {
             return;
         }
         let mut batch = self.outbox.batch.take().unwrap_or_else(|| shared.take_batch());
-        self.outbox.transmitted = self.protocol.transmit(shared, reactor, &mut Gather::into(&mut batch));
+        self.outbox.transmitted = self.protocol.transmit(shared, reactor, &mut Gather::of(&mut batch));
         if batch.is_empty() {
             shared.give_batch(batch);
         } else {

@@ -19,6 +19,16 @@ use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata};
 
+/// The name of an event that is a line of its own however often it comes: what an administrator asks for and what
+/// becomes of it, and the start and end of the service. Nothing that a peer can cause bears it.
+///
+/// ```
+/// use ringfab_process::log::NEVER_FOLDED;
+///
+/// tracing::info!(name: NEVER_FOLDED, request = "host allow", "a change is asked for");
+/// ```
+pub const NEVER_FOLDED: &str = "never folded";
+
 /// Events of a kind that are shown within a [`PERIOD`].
 const SHOWN_MAX: u32 = 5;
 const PERIOD: Duration = Duration::from_secs(60);

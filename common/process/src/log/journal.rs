@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use nix::errno::Errno;
 
-use super::sink::Output;
+use super::output::Output;
 
 /// Where it is.
 const SOCKET: &str = "/run/systemd/journal/socket";

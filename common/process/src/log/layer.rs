@@ -7,10 +7,10 @@ use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use super::fold::{Folds, Verdict};
+use super::fold::{Folds, NEVER_FOLDED, Verdict};
+use super::line;
 use super::sink::Sink;
 use super::style::Style;
-use super::{NEVER_FOLDED, line};
 
 /// Takes the events that the filter lets through.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ mod tests {
 
     use super::*;
     use crate::log::Parts;
-    use crate::log::sink::Output;
+    use crate::log::output::Output;
     use crate::log::style::Written;
 
     struct Collects(Sender<String>);

@@ -17,9 +17,11 @@
 
 mod filter;
 mod fold;
+mod format;
 mod journal;
 mod layer;
 mod line;
+mod output;
 mod record;
 mod sink;
 mod style;
@@ -34,22 +36,14 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::{EnvFilter, Registry, reload};
 
 pub use filter::{FilterError, check_filter};
+pub use fold::NEVER_FOLDED;
+pub use format::{Format, Parts};
 use layer::LogLayer;
 use sink::{Sink, write_now};
 use style::Style;
 
 /// The environment variable that says what is logged.
 pub const FILTER_VARIABLE: &str = "RUST_LOG";
-
-/// The name of an event that is a line of its own however often it comes: what an administrator asks for and what
-/// becomes of it, and the start and end of the service. Nothing that a peer can cause bears it.
-///
-/// ```
-/// use ringfab_process::log::NEVER_FOLDED;
-///
-/// tracing::info!(name: NEVER_FOLDED, request = "host allow", "a change is asked for");
-/// ```
-pub const NEVER_FOLDED: &str = "never folded";
 
 /// The queue and the thread of this process, and how it writes. None when the system has no thread for it.
 static SINK: OnceLock<Option<(Sink, Style)>> = OnceLock::new();
@@ -96,47 +90,6 @@ pub struct Log(());
 impl Drop for Log {
     fn drop(&mut self) {
         flush();
-    }
-}
-
-/// Whether lines name the part of the program that they come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parts {
-    /// They do.
-    Named,
-    /// They do not.
-    Unnamed,
-}
-
-/// How events are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Format {
-    /// Records for the journal, if the standard error is its; text otherwise.
-    #[default]
-    Auto,
-    /// Text.
-    Text,
-    /// JSON, an event a line.
-    Json,
-}
-
-impl Format {
-    /// All, by their names.
-    pub const NAMES: [(&'static str, Self); 3] =
-        [("auto", Self::Auto), ("text", Self::Text), ("json", Self::Json)];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, format)| *format == self).map_or("auto", |(name, _)| name)
-    }
-}
-
-impl std::str::FromStr for Format {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let found = Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, format)| *format);
-        found.ok_or_else(|| format!("`{text}` is not auto, text or json"))
     }
 }
 

@@ -15,6 +15,7 @@ use tracing::Level;
 
 use super::fold::Folds;
 use super::journal::Journal;
+use super::output::Output;
 use super::style::{Style, Written};
 use crate::terminal;
 
@@ -58,12 +59,6 @@ struct Shared {
 struct Progress {
     messages: u64,
     flushes: u64,
-}
-
-/// Where lines go.
-pub(super) trait Output {
-    /// Writes some bytes, and says how many.
-    fn write(&mut self, bytes: &[u8]) -> Result<usize, Errno>;
 }
 
 /// The standard error, without the lock that the standard library has around it: who waits for that would wait for a

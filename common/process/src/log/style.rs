@@ -10,7 +10,8 @@ use tracing::{Event, Level};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
-use super::{Format, Parts, journal, line, record};
+use super::format::{Format, Parts};
+use super::{journal, line, record};
 use crate::terminal::{self, Stream};
 
 /// How events are written.

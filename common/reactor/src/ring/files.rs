@@ -18,12 +18,12 @@ use crate::{Allocate, FileId, FileInfo, FileOptions, OnClose, Payload, Token};
 impl Ring {
     pub(crate) fn open_file(&mut self, path: &Path, options: FileOptions) -> io::Result<(FileId, FileInfo)> {
         let (file, info) = open(path, options)?;
-        let id = self.in_flight.insert(OwnedFd::from(file), disk(&info))?;
+        let id = self.in_flight.add_descriptor(OwnedFd::from(file), disk(&info))?;
         Ok((FileId(id), info))
     }
 
     pub(crate) fn adopt_file(&mut self, file: Arc<File>, info: &FileInfo) -> io::Result<FileId> {
-        Ok(FileId(self.in_flight.insert(file, disk(info))?))
+        Ok(FileId(self.in_flight.add_descriptor(file, disk(info))?))
     }
 
     pub(crate) fn close_file(&mut self, file: FileId, in_flight: OnClose) {

@@ -69,7 +69,7 @@ impl InFlight {
     }
 
     /// Adopts a descriptor: its handle.
-    pub(super) fn insert(&mut self, descriptor: impl Into<Owner>, role: Role) -> io::Result<SlotId> {
+    pub(super) fn add_descriptor(&mut self, descriptor: impl Into<Owner>, role: Role) -> io::Result<SlotId> {
         self.descriptors.insert(self.queues.submitter(), descriptor, role)
     }
 

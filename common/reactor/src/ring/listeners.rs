@@ -42,7 +42,7 @@ impl Ring {
             }
         };
         let role = Role::Listener { token, file };
-        let id = self.in_flight.insert(OwnedFd::from(socket), role)?;
+        let id = self.in_flight.add_descriptor(OwnedFd::from(socket), role)?;
         self.in_flight.start(token, id.index, OperationKind::Accept);
         Ok(Bind { listener: ListenerId(id), address })
     }
@@ -87,7 +87,7 @@ impl InFlight {
         // A peer that is gone already has no address and is nobody's loss.
         let Ok(peer) = SockRef::from(&socket).peer_addr() else { return };
         let peer = peer.as_socket().map_or(PeerAddr::Unix, PeerAddr::Tcp);
-        match self.insert(socket, Role::socket(false)) {
+        match self.add_descriptor(socket, Role::socket(false)) {
             Ok(id) => {
                 let payload = Payload::Accepted(SocketId(id), peer);
                 self.ready.push_back(Completion { token, result: Ok(0), payload });

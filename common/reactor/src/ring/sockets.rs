@@ -104,7 +104,7 @@ impl Ring {
     }
 
     pub(crate) fn attach_socket(&mut self, fd: OwnedFd, protected: bool) -> io::Result<SocketId> {
-        Ok(SocketId(self.in_flight.insert(fd, Role::socket(protected))?))
+        Ok(SocketId(self.in_flight.add_descriptor(fd, Role::socket(protected))?))
     }
 }
 

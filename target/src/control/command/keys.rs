@@ -149,7 +149,8 @@ pub(super) fn rekey(
         old_keys_until: None,
     };
     if before.key_sources().next().is_none() || before.has_old_keys() {
-        return ask(&place.socket, &none).map(drop);
+        let changed_meanwhile = |_| Err(refused("the keys of the host have changed meanwhile: try again"));
+        return ask(&place.socket, &none).and_then(changed_meanwhile);
     }
     running.check(nqn)?;
     let (keys, table) = new_keys(&before, arguments)?;

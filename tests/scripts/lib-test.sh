@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# What lib.sh promises of the end of a script: the processes that it has started end, whatever numbers they have, and
+# its folder goes.
+set -euo pipefail
+# shellcheck source=tests/scripts/lib.sh
+. "$(dirname "$0")/lib.sh"
+
+begin
+script="
+    . tests/scripts/lib.sh
+    begin
+    start first sleep 60
+    # As if the system had given the number of a process that has ended to another one.
+    PIDS+=(\"\$STARTED\")
+    start second sleep 60
+    printf '%s\n' \"\$TMP\" \"\${PIDS[@]}\" >'$TMP/made'
+"
+bash -euo pipefail -c "$script" || fail "processes with one number break the end of a script"
+{
+    read -r folder
+    [ ! -e "$folder" ] || fail "the folder of a script stays"
+    while read -r pid; do
+        [ ! -e "/proc/$pid" ] || fail "a process of a script stays"
+    done
+} <"$TMP/made"
