@@ -74,6 +74,9 @@ const LINE: &str = "is neither a comment nor NAME = \"VALUE\"";
 const NAMES: &str = "has another name than host, dhchap_key, dhchap_controller_key and tls_key";
 
 impl HostKeys {
+    /// What the names of such files end in.
+    pub const FILE_ENDING: &str = ".keys";
+
     /// These keys of a host.
     pub fn new(host: &str, [dhchap, controller, tls]: [Option<SecretText>; 3]) -> Self {
         Self { host: host.to_owned(), keys: [dhchap, controller, tls] }

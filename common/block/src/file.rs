@@ -210,8 +210,10 @@ impl FileDisk {
     ) -> Option<Finished> {
         let operation = self.rare.unchecked.remove(operation)?;
         let errno = errno_of(&completion);
+        // What it had when it was asked: the disk may have grown since then.
+        let reaches = |bytes| operation.range().is_some_and(|(offset, length)| bytes >= offset + length);
         let error = match (completion.result, completion.payload) {
-            (Ok(_), Payload::FileBytes(bytes)) if bytes >= self.info.bytes => {
+            (Ok(_), Payload::FileBytes(bytes)) if reaches(bytes) => {
                 self.set_stage(id, Stage::Whole);
                 self.submit_checked(reactor, id, operation);
                 return None;

@@ -36,9 +36,13 @@ impl Bench {
 
     fn run(&mut self, disk: &mut Disk, operation: Operation) -> Finished {
         let tag = Tag { kind: 1, generation: 2, index: 3 };
-        if let Started::Finished(finished) = disk.start(&mut self.reactor, operation, tag) {
-            return finished;
+        match disk.start(&mut self.reactor, operation, tag) {
+            Started::Finished(finished) => finished,
+            Started::Pending => self.finish(disk, tag),
         }
+    }
+
+    fn finish(&mut self, disk: &mut Disk, tag: Tag) -> Finished {
         let limit = self.reactor.clock() + Duration::from_secs(10);
         self.reactor.set_timer(limit, Token::new(0, 0, 0, 0));
         loop {
@@ -238,6 +242,20 @@ fn a_file_that_was_cut_off_fails_its_reads_instead_of_passing_for_short_ones() {
     assert_eq!(file.as_file().metadata().expect("its size").len(), 4096, "it is as it was left");
     disk.resize(4096);
     assert_eq!(bench.read(&mut disk, 4096, 4096).0, Err(BlockError::OutOfRange));
+}
+
+#[test]
+fn a_disk_that_grows_while_its_file_is_asked_how_long_it_is_has_not_shrunk() {
+    let (_file, backing) = file(DISK_BYTES);
+    let mut bench = Bench::new();
+    let mut disk = bench.open(&backing).expect("a disk");
+    let source = bench.pool.take(4096).expect("a buffer").share();
+    let tag = Tag { kind: 1, generation: 2, index: 3 };
+    let write = Operation::Write { offset: DISK_BYTES - 4096, source, at: 0, length: 4096, durable: false };
+    assert!(matches!(disk.start(&mut bench.reactor, write, tag), Started::Pending));
+    // The disk hears that it has grown before it has the answer, which is from before that.
+    disk.resize(2 * DISK_BYTES);
+    assert_eq!(bench.finish(&mut disk, tag).result, Ok(()));
 }
 
 #[test]

@@ -37,6 +37,7 @@ const MARKS: [(ValueHint, &str); 3] = [
 
 /// Writes a file for each shell, by the name that the shell looks for.
 pub(crate) fn write(command: &Command, words: &[Words], folder: &Path) -> io::Result<()> {
+    assert!(words.len() <= MARKS.len(), "each list of words has a mark of its own");
     let shown = visible(command, words);
     let name = command.get_name();
     for (shell, file) in [

@@ -73,7 +73,7 @@ pub struct ConnectError {
 
 impl ConnectError {
     /// What to try, which is the end of its text, too.
-    pub fn advice(&self) -> Option<&'static str> {
+    pub fn advice(&self) -> Option<&str> {
         hint(self.step, &self.cause)
     }
 }
@@ -352,7 +352,7 @@ fn hint_text(step: &Step, cause: &Cause) -> String {
 }
 
 /// What to try.
-fn hint(step: Step, cause: &Cause) -> Option<&'static str> {
+fn hint(step: Step, cause: &Cause) -> Option<&str> {
     match (step, cause) {
         (_, Cause::Field { field, .. }) => Some(field.hint()),
         (_, Cause::Authentication(failure)) => Some(failure.hint()),

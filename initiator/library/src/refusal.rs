@@ -1,9 +1,12 @@
 //! The field of a Connect that a controller refuses, by its name and with what we sent in it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::mem::offset_of;
 
+use ringfab_base::shell_word;
 use ringfab_spec::cqe::ConnectParameter;
+use ringfab_spec::nqn::DISCOVERY_NQN;
 use ringfab_spec::sqe::{ConnectCommand, ConnectData};
 use ringfab_spec::{FromBytes as _, IntoBytes as _, SubmissionEntry};
 use uuid::Uuid;
@@ -15,7 +18,7 @@ use crate::wire::answers;
 pub struct RefusedField {
     name: &'static str,
     value: String,
-    hint: &'static str,
+    hint: Cow<'static, str>,
 }
 
 impl RefusedField {
@@ -34,12 +37,18 @@ impl RefusedField {
     /// The name of this host, which a controller refuses with Connect Invalid Host.
     pub(crate) fn host(data: &[u8]) -> Option<Self> {
         let (data, _) = ConnectData::read_from_prefix(data).ok()?;
-        Some(Self {
-            name: "HOSTNQN",
-            value: answers::nqn_text(&data.hostnqn),
-            hint: "allow this host NQN there (`ringfab-target host allow NQN`), or use TLS (--tls-key) if the target \
-                   requires it; the target's log has the reason",
-        })
+        let [host, subsystem] = [&data.hostnqn, &data.subnqn].map(|field| answers::nqn_text(field));
+        let of = if subsystem == DISCOVERY_NQN {
+            String::new()
+        } else {
+            format!(" --subsystem {}", shell_word(&subsystem))
+        };
+        let hint = format!(
+            "allow this host there (`ringfab-target host allow {}{of}`), or use TLS (--tls-key) if the target requires \
+             it; the target's log has the reason",
+            shell_word(&host)
+        );
+        Some(Self { name: "HOSTNQN", value: host, hint: hint.into() })
     }
 
     fn of_command(offset: usize, sent: &SubmissionEntry) -> Option<Self> {
@@ -66,7 +75,7 @@ impl RefusedField {
             }
             _ => return None,
         };
-        Some(Self { name, value, hint })
+        Some(Self { name, value, hint: hint.into() })
     }
 
     fn of_data(offset: usize, data: &ConnectData) -> Option<Self> {
@@ -90,12 +99,12 @@ impl RefusedField {
             HOSTNQN => ("HOSTNQN", answers::nqn_text(&data.hostnqn), "check the NQN of this host (hostnqn=)"),
             _ => return None,
         };
-        Some(Self { name, value, hint })
+        Some(Self { name, value, hint: hint.into() })
     }
 
     /// What to try.
-    pub fn hint(&self) -> &'static str {
-        self.hint
+    pub fn hint(&self) -> &str {
+        &self.hint
     }
 }
 

@@ -259,7 +259,8 @@ fn each_step_that_fails_is_named_with_the_answer_of_the_peer() {
             |peer| peer.faults.connect = Some((0, Status::CONNECT_INVALID_HOST.with_dnr(), 0)),
             Step::FabricsConnect,
             "Connect Invalid Host (status type 0x1 code 0x84): the target refuses HOSTNQN, which is \
-             nqn.2026-01.org.example:me; allow this host NQN",
+             nqn.2026-01.org.example:me; allow this host there (`ringfab-target host allow \
+             nqn.2026-01.org.example:me --subsystem nqn.2026-",
         ),
         (
             |peer| refuse(peer, 0, ConnectParameter::Data(256)),

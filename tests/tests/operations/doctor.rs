@@ -222,7 +222,7 @@ fn what_a_target_refuses_behind_discovery_is_named_with_its_step() {
                 (is_io && is_connect(command, data)).then_some(Status::CONNECT_INVALID_HOST.with_dnr())
             },
             "Connect",
-            &["Invalid Host", "allow this host NQN"],
+            &["Invalid Host", "`ringfab-target host allow nqn."],
         ),
         (
             // Only I/O queues have this opcode without data.

@@ -297,7 +297,7 @@ impl<'a> Running<'a> {
         let made = secret_file::folder_of(Path::new(&folder), self.user).and_then(|()| {
             secret_file::make(
                 Path::new(&folder),
-                [&stem, ENDING],
+                [&stem, HostKeys::FILE_ENDING],
                 self.user,
                 keys.to_text().expose().as_bytes(),
             )
@@ -307,7 +307,7 @@ impl<'a> Running<'a> {
         Ok(KeysFile {
             host: keys.host().to_owned(),
             path: absolute(&path).map_err(refused)?,
-            name: stem + ENDING,
+            name: stem + HostKeys::FILE_ENDING,
             made,
         })
     }
@@ -396,9 +396,6 @@ fn allows(subsystem: &SubsystemConfig, host: &str) -> bool {
         Access::Hosts(hosts) => hosts.contains(host),
     }
 }
-
-/// What the names of files with the keys of a host end in.
-const ENDING: &str = ".keys";
 
 /// The change holds, and the file does not have it.
 fn not_saved(error: &AskError) -> AskError {

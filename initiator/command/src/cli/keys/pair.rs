@@ -18,9 +18,6 @@ use super::{NameArgs, new_key, new_psk};
 /// Where the lines say that the file is, when it is written nowhere.
 const FOLDER: &str = "/etc/ringfab/keys";
 
-/// What the names of files with the keys of a host end in.
-const ENDING: &str = ".keys";
-
 #[derive(Args)]
 pub(crate) struct PairArgs {
     #[command(flatten)]
@@ -69,7 +66,7 @@ impl<'a> Pair<'a> {
         });
         let psk = psk.map(|psk| psk.to_text());
         let keys = HostKeys::new(names.host.as_str(), [host, controller, psk]);
-        let name = secret_file::name_of(names.host.as_str()) + ENDING;
+        let name = secret_file::name_of(names.host.as_str()) + HostKeys::FILE_ENDING;
         Ok(Self { names, keys, identity, name })
     }
 
@@ -77,9 +74,10 @@ impl<'a> Pair<'a> {
     fn write(&self, folder: &Path) -> Result<PathBuf> {
         let folder = std::path::absolute(folder).with_context(|| format!("find {}", folder.visible()))?;
         let (user, text) = (secret_file::this_user(), self.keys.to_text());
-        let stem = self.name.trim_end_matches(ENDING);
-        let made = secret_file::folder_of(&folder, user)
-            .and_then(|()| secret_file::make(&folder, [stem, ENDING], user, text.expose().as_bytes()));
+        let stem = self.name.trim_end_matches(HostKeys::FILE_ENDING);
+        let made = secret_file::folder_of(&folder, user).and_then(|()| {
+            secret_file::make(&folder, [stem, HostKeys::FILE_ENDING], user, text.expose().as_bytes())
+        });
         let (path, _) = made.with_context(|| format!("make the keys in {}", folder.visible()))?;
         Ok(path)
     }
