@@ -37,16 +37,19 @@ impl RefusedField {
     /// The name of this host, which a controller refuses with Connect Invalid Host.
     pub(crate) fn host(data: &[u8]) -> Option<Self> {
         let (data, _) = ConnectData::read_from_prefix(data).ok()?;
-        let [host, subsystem] = [&data.hostnqn, &data.subnqn].map(|field| answers::nqn_text(field));
-        let of = if subsystem == DISCOVERY_NQN {
-            String::new()
+        let [host, subsystem] = [&data.hostnqn, &data.subnqn].map(answers::nqn_text);
+        let allow = if subsystem == DISCOVERY_NQN {
+            format!("`ringfab-target host allow {}`", shell_word(&host))
         } else {
-            format!(" --subsystem {}", shell_word(&subsystem))
+            format!(
+                "`ringfab-target host allow {} --subsystem {}`",
+                shell_word(&host),
+                shell_word(&subsystem)
+            )
         };
         let hint = format!(
-            "allow this host there (`ringfab-target host allow {}{of}`), or use TLS (--tls-key) if the target requires \
-             it; the target's log has the reason",
-            shell_word(&host)
+            "allow this host there ({allow}), or use TLS (--tls-key) if the target requires it; the target's log has \
+             the reason"
         );
         Some(Self { name: "HOSTNQN", value: host, hint: hint.into() })
     }
