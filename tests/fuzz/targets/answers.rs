@@ -1,10 +1,12 @@
 //! What a controller answers, as the initiator takes it: responses in any order and number, and the data of every
 //! command with which it attaches.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 #[path = "../../../initiator/library/src/wire/answers.rs"]
 #[expect(dead_code, reason = "the initiator uses more of it")]
 mod answers;
+#[path = "../../../initiator/library/src/wire/data.rs"]
+mod data;
 #[path = "../../../initiator/library/src/flow.rs"]
 mod flow;
 #[path = "../../../initiator/library/src/retry.rs"]
@@ -25,9 +27,10 @@ mod options {
 use std::collections::BTreeSet;
 use std::hint::black_box;
 
-use libfuzzer_sys::fuzz_target;
+use ringfab_fuzz::fuzz_target;
 use ringfab_spec::{CompletionEntry, FromBytes};
 
+use data::{AnswerData, Short};
 use flow::SubmissionRing;
 use slots::SlotTable;
 
@@ -39,20 +42,44 @@ const IDENTIFY_BYTES: usize = 4096;
 
 fuzz_target!(|input: &[u8]| {
     answer(input);
-    let mut data = vec![0; IDENTIFY_BYTES];
-    let length = input.len().min(data.len());
-    data[..length].copy_from_slice(&input[..length]);
-    let facts = answers::parse_controller(&data);
-    for text in [&facts.names.serial, &facts.names.model, &facts.names.firmware, &facts.names.subsystem] {
-        assert!(!text.chars().any(char::is_control), "{text:?} could write to a terminal");
+    let mut room = vec![0; IDENTIFY_BYTES];
+    let received = input.len().min(room.len());
+    room[..received].copy_from_slice(&input[..received]);
+    // As much as came, and as if the rest had come as zeroes.
+    for received in [received, IDENTIFY_BYTES] {
+        parse(AnswerData::new(&room, received));
     }
-    black_box((answers::parse_namespace(&data), answers::parse_nvm_limits(&data)));
-    black_box((answers::parse_uuid(&data), answers::parse_uuid(input)));
-    let mut list = Vec::new();
-    answers::parse_active(&data, &mut list);
-    assert!(!list.contains(&0) && list.len() <= IDENTIFY_BYTES / 4);
     black_box((answers::accept_queue_size(input), answers::reject_text(input)));
 });
+
+/// The data of each command with which the initiator attaches.
+fn parse(data: AnswerData<'_>) {
+    match answers::parse_controller(data) {
+        Ok(facts) => {
+            let names = &facts.names;
+            for text in [&names.serial, &names.model, &names.firmware, &names.subsystem] {
+                assert!(!text.chars().any(char::is_control), "{text:?} could write to a terminal");
+            }
+        }
+        Err(short) => check_short(short, data),
+    }
+    let refused = [
+        answers::parse_namespace(data).err(),
+        answers::parse_nvm_limits(data).err(),
+        answers::parse_uuid(data).err(),
+    ];
+    refused.into_iter().flatten().for_each(|short| check_short(short, data));
+    let mut list = Vec::new();
+    match answers::parse_active(data, &mut list) {
+        Ok(()) => assert!(!list.contains(&0) && list.len() <= IDENTIFY_BYTES / 4),
+        Err(short) => check_short(short, data),
+    }
+}
+
+/// Nothing is refused that came whole.
+fn check_short(short: Short, data: AnswerData<'_>) {
+    assert!(short.received < short.needed && short.received as usize == data.received().len());
+}
 
 /// A queue that is kept full gets these responses, up to the first that breaks the rules.
 fn answer(input: &[u8]) {

@@ -1,16 +1,16 @@
 //! Messages of authentication from a hostile peer, at every step of a transaction: noise, or what an honest peer would
 //! have sent with some bits changed.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use ringfab_auth::{
     Concatenation, ControllerTransaction, DhchapKey, Group, Hash, HostStep, HostTransaction, Message,
     ParsedIdentity, Parties, Policy, Received, Secret, SequenceNumbers,
 };
+use ringfab_fuzz::fuzz_target;
 use ringfab_spec::Nqn;
 use ringfab_spec::auth::SecureChannel;
 
@@ -90,7 +90,7 @@ impl Session {
 
     /// Message `number` comes to its end, which answers: those of the host have even numbers.
     fn deliver(&mut self, number: u8, message: &[u8]) -> Option<Vec<u8>> {
-        if number % 2 == 0 { self.controller_takes(message) } else { self.host_takes(message) }
+        if number.is_multiple_of(2) { self.controller_takes(message) } else { self.host_takes(message) }
     }
 
     fn controller_takes(&mut self, message: &[u8]) -> Option<Vec<u8>> {

@@ -1,9 +1,9 @@
 //! A command capsule from a host: the submission queue entry, its SGL descriptor, and the data of a Connect behind it.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::hint::black_box;
 
-use libfuzzer_sys::fuzz_target;
+use ringfab_fuzz::fuzz_target;
 use ringfab_spec::sqe::{ConnectCommand, ConnectData};
 use ringfab_spec::{FromBytes, IntoBytes, SubmissionEntry};
 

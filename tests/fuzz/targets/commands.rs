@@ -1,6 +1,6 @@
 //! I/O commands as the target takes them: whatever one says, the work that it becomes lies within its namespace, and
 //! its data within its capsule or within addresses that do not wrap.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 #[path = "../../../target/src/failure.rs"]
 #[expect(dead_code, reason = "the target uses more of it")]
@@ -12,7 +12,7 @@ mod limits;
 #[path = "../../../target/src/model"]
 mod model {
     #[expect(dead_code, reason = "the target uses more of it")]
-    pub(crate) mod disk_failures;
+    pub(crate) mod disk_failure;
     #[expect(dead_code, reason = "the target uses more of it")]
     pub(crate) mod io_record;
     #[expect(dead_code, reason = "the target uses more of it")]
@@ -32,8 +32,8 @@ mod sync;
 
 use std::sync::LazyLock;
 
-use libfuzzer_sys::fuzz_target;
 use ringfab_block::Backing;
+use ringfab_fuzz::fuzz_target;
 use ringfab_spec::sqe::{CopyRange, DsmRange};
 use ringfab_spec::{FromBytes, IoOpcode, SubmissionEntry};
 use uuid::Uuid;

@@ -1,7 +1,7 @@
 //! A configuration file. One that is accepted means the same when it is written out and read again.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
-use libfuzzer_sys::fuzz_target;
+use ringfab_fuzz::fuzz_target;
 use ringfab_target::Config;
 
 fuzz_target!(|text: &str| {

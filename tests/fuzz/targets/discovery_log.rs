@@ -1,9 +1,9 @@
 //! A discovery log page from a discovery controller.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::hint::black_box;
 
-use libfuzzer_sys::fuzz_target;
+use ringfab_fuzz::fuzz_target;
 use ringfab_spec::log::split_discovery_log;
 
 fuzz_target!(|input: &[u8]| {

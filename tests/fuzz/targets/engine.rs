@@ -1,12 +1,12 @@
 //! The software RNIC's engine against a hostile peer, after MPA: noise, or FPDUs with a right length and CRC, so that
 //! what lies behind those is reached as well.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 #[path = "../../../common/proto/tests/iwarp/support.rs"]
 #[expect(dead_code, reason = "the tests of the engine use more of it")]
 mod support;
 
-use libfuzzer_sys::fuzz_target;
+use ringfab_fuzz::fuzz_target;
 use ringfab_proto::iwarp::mpa::{Negotiated, ReadyToReceive, Role};
 use ringfab_proto::iwarp::{Access, EngineConfig, ReadRequest, WorkRequest};
 

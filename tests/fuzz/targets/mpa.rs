@@ -1,7 +1,7 @@
 //! MPA Request and Reply frames. In pieces they mean the same as in one.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
-use libfuzzer_sys::fuzz_target;
+use ringfab_fuzz::fuzz_target;
 use ringfab_proto::iwarp::mpa::{Initiator, MpaConfig, ReadySet, ReadyToReceive, Responder, Revision};
 
 fuzz_target!(|input: &[u8]| {

@@ -1,7 +1,7 @@
 //! The list of namespace identification descriptors from a controller.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
-use libfuzzer_sys::fuzz_target;
+use ringfab_fuzz::fuzz_target;
 use ringfab_spec::identify::NamespaceDescriptors;
 
 fuzz_target!(|list: &[u8]| {

@@ -1,5 +1,5 @@
 //! What an NBD client says: the handshake, and requests. In pieces the handshake means the same as in one.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 #[path = "../../../initiator/front-ends/src/nbd/export.rs"]
 #[expect(dead_code, reason = "the server uses more of it")]
@@ -11,7 +11,7 @@ mod negotiation;
 #[expect(dead_code, reason = "the server uses more of it")]
 mod wire;
 
-use libfuzzer_sys::fuzz_target;
+use ringfab_fuzz::fuzz_target;
 use ringfab_initiator::{Namespace, NamespaceIdentity};
 
 use export::Export;

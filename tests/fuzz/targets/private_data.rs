@@ -1,9 +1,9 @@
 //! The private data of NVMe/RDMA connections: a host's request, a controller's answers.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::hint::black_box;
 
-use libfuzzer_sys::fuzz_target;
+use ringfab_fuzz::fuzz_target;
 use ringfab_spec::FromBytes;
 use ringfab_spec::rdma_cm::{Accept, Reject, Request};
 

@@ -1,11 +1,11 @@
 //! The engine of NVMe/TCP against a hostile peer, from either end: noise, or PDUs with the lengths and digests that
 //! they should have, so that what lies behind those is reached as well.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 #[path = "../../../common/proto/tests/tcp/support.rs"]
 mod support;
 
-use libfuzzer_sys::fuzz_target;
+use ringfab_fuzz::fuzz_target;
 use ringfab_proto::tcp::{CommandData, ControllerConfig, Engine, EngineError, Event, HostConfig, Source};
 use ringfab_spec::SubmissionEntry;
 

@@ -1,13 +1,13 @@
 //! Records of TLS from a hostile peer: noise as records, or those of a good handshake with some bits changed, for
 //! either end; and records and messages after the handshake.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use std::sync::Arc;
 
-use libfuzzer_sys::fuzz_target;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use ringfab_auth::{CipherSuite, Secret};
+use ringfab_fuzz::fuzz_target;
 use ringfab_tls::{
     ContentType, ControlRecords, HEADER_BYTES, Handshake, Opener, Psk, PskStore, RECORD_BYTES_MAX, Role,
     SEALED_OVERHEAD, Sealer, Session,

@@ -1,7 +1,7 @@
 //! An address. One that is accepted means the same when it is written out and read again.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
-use libfuzzer_sys::fuzz_target;
+use ringfab_fuzz::fuzz_target;
 use ringfab_initiator::Url;
 
 fuzz_target!(|text: &str| {
