@@ -171,16 +171,34 @@ impl SharedBuffer {
         unsafe { std::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len()) };
     }
 
-    /// Shows a range to `look`, for instance to compute a checksum. Writing to the same buffer meanwhile panics.
+    /// Shows a range to `look`, for instance to compute a checksum. Writing to the same buffer meanwhile panics, and so
+    /// does posting it. While it is posted somewhere, what is shown is a copy.
     pub fn with_bytes<R>(&self, range: Range<usize>, look: impl FnOnce(&[u8]) -> R) -> R {
-        let _reader = Reader::new(self.readers());
         let length = range.end.checked_sub(range.start).expect("a range that does not run backwards");
+        if self.0.slot().posted.get() > 0 {
+            return look(&self.copy(range.start, length));
+        }
+        let _reader = Reader::new(self.readers());
         let pointer = self.0.pointer(range.start, length);
-        // SAFETY: the range was checked and `self` keeps the slot; the bytes have no invariants. `write_at` refuses
-        // while the borrow counts. The kernel writes only into what was posted for receiving: a region that is
-        // exposed for reading never is, and of one that is exposed for writing only a checksum of what has
-        // arrived is taken here, which a peer that writes there again can spoil for itself alone.
+        // SAFETY: the range was checked and `self` keeps the slot; the bytes have no invariants. Nobody writes them
+        // while the borrow counts: `write_at` and `post` refuse, and the kernel and devices write only what is posted.
         look(unsafe { std::slice::from_raw_parts(pointer, length) })
+    }
+
+    #[cold]
+    fn copy(&self, offset: usize, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.read_at(offset, &mut bytes);
+        bytes
+    }
+
+    /// From now on the kernel or a device may write the bytes, whenever it likes, until [`PostedBuffer::take_back`]. A
+    /// borrow of [`SharedBuffer::with_bytes`] that runs meanwhile panics, and so do bytes that are lent.
+    pub fn post(self) -> PostedBuffer {
+        assert_eq!(self.readers().get(), 0, "posted while a reader looks");
+        assert!(!self.is_borrowed(), "posted what is lent");
+        self.0.slot().posted.update(|posted| posted.checked_add(1).expect("fewer posts than a counter can hold"));
+        PostedBuffer(self)
     }
 
     /// First byte and size of the whole slot, for registering it with a device by itself. Bytes that are lent panic.
@@ -241,7 +259,7 @@ impl SharedBuffer {
         &self.0.slot().handles
     }
 
-    fn readers(&self) -> &Cell<u32> {
+    fn readers(&self) -> &Cell<u8> {
         &self.0.slot().readers
     }
 }
@@ -270,12 +288,43 @@ impl fmt::Debug for SharedBuffer {
     }
 }
 
+/// A handle of bytes that the kernel or a device may be writing. It only copies, as every shared buffer does; none of
+/// their slot lends its bytes while there is one.
+pub struct PostedBuffer(SharedBuffer);
+
+impl PostedBuffer {
+    /// Nobody writes them any more on this one's behalf.
+    pub fn take_back(self) -> SharedBuffer {
+        self.0.clone()
+    }
+}
+
+impl Drop for PostedBuffer {
+    fn drop(&mut self) {
+        self.0.0.slot().posted.update(|posted| posted - 1);
+    }
+}
+
+impl Deref for PostedBuffer {
+    type Target = SharedBuffer;
+
+    fn deref(&self) -> &SharedBuffer {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PostedBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.0.describe("PostedBuffer", f)
+    }
+}
+
 /// Counts a running look at the bytes, also when it unwinds.
-struct Reader<'a>(&'a Cell<u32>);
+struct Reader<'a>(&'a Cell<u8>);
 
 impl<'a> Reader<'a> {
-    fn new(count: &'a Cell<u32>) -> Self {
-        count.set(count.get() + 1);
+    fn new(count: &'a Cell<u8>) -> Self {
+        count.set(count.get().checked_add(1).expect("few looks within looks"));
         Self(count)
     }
 }

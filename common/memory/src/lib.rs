@@ -29,7 +29,7 @@ mod sync;
 pub use borrow::BorrowedPages;
 pub use budget::{Budget, Reservation};
 pub use caller::{CallerMemory, CallerSource, CallerTarget};
-pub use handle::{Buffer, SharedBuffer};
+pub use handle::{Buffer, PostedBuffer, SharedBuffer};
 pub use heap::{address_limit, has_headroom, share_heap_where_addresses_are_limited, trim_heap};
 pub use mapping::{Mapping, PAGE_BYTES};
 pub use pool::{ClassLayout, Pool, PoolUsage};

@@ -84,6 +84,7 @@ impl Pool {
                 class,
                 is_borrowed: Cell::new(false),
                 handles: Cell::new(0),
+                posted: Cell::new(0),
                 readers: Cell::new(0),
                 share: Cell::new(None),
             })
@@ -302,5 +303,35 @@ mod tests {
         let mut buffer = pool().take(8192).expect("buffer");
         buffer.fill(7);
         assert!(buffer.iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn what_the_kernel_may_write_is_shown_as_a_copy_until_it_is_taken_back() {
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: 64, count: 1 }]).expect("pool");
+        let shared_buffer = pool.take(64).expect("a buffer").share();
+        let lies_in_it = || {
+            let first = shared_buffer.io_pointer(0, 1).cast_const();
+            shared_buffer.with_bytes(0..64, |bytes| bytes.as_ptr() == first)
+        };
+        assert!(lies_in_it());
+        let (posted, again) = (shared_buffer.clone().post(), shared_buffer.clone().post());
+        shared_buffer.with_bytes(0..64, |bytes| {
+            // As the kernel would. A slice of the memory itself would change under who looks.
+            posted.write_at(0, &[9; 64]);
+            assert!(bytes.iter().all(|byte| *byte == 0));
+        });
+        drop(posted);
+        assert!(!lies_in_it(), "it is posted in another place");
+        drop(again.take_back());
+        assert!(lies_in_it());
+        assert!(shared_buffer.is_unique());
+    }
+
+    #[test]
+    #[should_panic(expected = "posted while a reader looks")]
+    fn nothing_is_posted_while_a_reader_looks() {
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: 64, count: 1 }]).expect("pool");
+        let shared_buffer = pool.take(64).expect("a buffer").share();
+        shared_buffer.with_bytes(0..64, |_| drop(shared_buffer.clone().post()));
     }
 }

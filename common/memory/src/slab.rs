@@ -52,8 +52,10 @@ pub(crate) struct Slot {
     pub(crate) is_borrowed: Cell<bool>,
     /// How many shared buffers hold it (zero while it is free or unique).
     pub(crate) handles: Cell<u32>,
+    /// In how many places the kernel or a device may write it: see [`crate::SharedBuffer::post`].
+    pub(crate) posted: Cell<u32>,
     /// How many borrows of [`crate::SharedBuffer::with_bytes`] run.
-    pub(crate) readers: Cell<u32>,
+    pub(crate) readers: Cell<u8>,
     /// Whose share it counts in while it is out.
     pub(crate) share: Cell<Option<Rc<Share>>>,
 }

@@ -24,8 +24,16 @@ impl Staging {
         Ok(Self { mapping: Mapping::new(bytes.max(1))?, bytes })
     }
 
-    /// Gives the whole pages of a range back to the kernel. They read as zero afterwards.
-    pub fn release(&self, range: Range<usize>) {
+    /// Gives the whole pages of a range back to the kernel. They read as zero afterwards, so that nobody may be reading
+    /// them meanwhile:
+    ///
+    /// ```compile_fail,E0502
+    /// let mut staging = ringfab_memory::Staging::new(4096).unwrap();
+    /// let bytes: &[u8] = &staging;
+    /// staging.release(0..4096);
+    /// assert_eq!(bytes[0], 0);
+    /// ```
+    pub fn release(&mut self, range: Range<usize>) {
         let start = range.start.next_multiple_of(PAGE_BYTES);
         // Nothing of ours lies behind the last byte of the last page.
         let end =

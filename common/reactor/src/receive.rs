@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 use std::ptr;
 
-use ringfab_memory::{SharedBuffer, Staging};
+use ringfab_memory::{PostedBuffer, SharedBuffer, Staging};
 
 use crate::record::{APPLICATION_DATA, RecordControl};
 
@@ -58,7 +58,7 @@ pub struct ReceiveOp {
 }
 
 struct Direct {
-    shared_buffer: SharedBuffer,
+    shared_buffer: PostedBuffer,
     offset: usize,
     length: usize,
     strides: Strides,
@@ -106,7 +106,7 @@ impl ReceiveOp {
         assert!(window_start <= window_end && window_end <= self.staging.len(), "window beyond the staging");
         self.direct = direct.map(|(shared_buffer, offset, length)| {
             shared_buffer.io_pointer(offset, length);
-            Direct { shared_buffer, offset, length, strides: Strides::default() }
+            Direct { shared_buffer: shared_buffer.post(), offset, length, strides: Strides::default() }
         });
         (self.window_start, self.window_end, self.received) = (window_start, window_end, 0);
         self.idle_checks = 0;
@@ -190,7 +190,7 @@ impl ReceiveOp {
 
     /// Takes the shared buffer of the direct range back.
     pub fn take_direct(&mut self) -> Option<SharedBuffer> {
-        self.direct.take().map(|direct| direct.shared_buffer)
+        self.direct.take().map(|direct| direct.shared_buffer.take_back())
     }
 
     pub(crate) fn set_received(&mut self, bytes: usize) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use ringfab_memory::SharedBuffer;
+use ringfab_memory::{PostedBuffer, SharedBuffer};
 
 use super::sys::Window;
 use crate::table::{Key, Table};
@@ -10,7 +10,8 @@ use crate::table::{Key, Table};
 /// One exposure.
 #[derive(Debug)]
 pub(super) struct Exposure {
-    pub(super) shared_buffer: SharedBuffer,
+    /// The device may write it.
+    pub(super) shared_buffer: PostedBuffer,
     /// The queue pair whose peer reaches it.
     pub(super) queue_pair: Key,
     /// The domain of that queue pair.
@@ -60,8 +61,15 @@ impl Exposures {
     ) -> Option<Key> {
         let range = (shared_buffer.io_pointer(offset as usize, length as usize) as u64, length);
         let name = window.as_ref().map(|window| window_of(window.key));
-        let exposure = Exposure { shared_buffer, queue_pair, domain, window, range, writable, closed: false };
-        let key = self.table.insert_with(|_| exposure)?;
+        let key = self.table.insert_with(|_| Exposure {
+            shared_buffer: shared_buffer.post(),
+            queue_pair,
+            domain,
+            window,
+            range,
+            writable,
+            closed: false,
+        })?;
         if let Some(name) = name {
             self.by_window.insert(name, key);
         }
@@ -95,7 +103,8 @@ impl Exposures {
         if let Some(window) = &window {
             self.by_window.remove(&window_of(window.key));
         }
-        Some((shared_buffer, domain, window.filter(|_| closed)))
+        let window = window.filter(|_| closed);
+        Some((shared_buffer.take_back(), domain, window))
     }
 
     /// Closes what the peer of a queue pair can still reach. The shared buffers stay until they are asked for.
