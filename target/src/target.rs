@@ -26,7 +26,7 @@ use crate::controller::{Controller, Event};
 use crate::identity::Identity;
 use crate::known_disks::KnownDisks;
 use crate::model::namespace::Indexes;
-use crate::model::{Difference, Namespace, Served, ServedError, Subsystem};
+use crate::model::{Difference, Epoch, Namespace, Served, ServedError, Subsystem};
 use crate::placement::Placement;
 use generated::GeneratedPsks;
 use pools::Controllers;
@@ -38,6 +38,8 @@ pub struct Target {
     served: Mutex<Arc<Served>>,
     discovery: Arc<Subsystem>,
     namespace_indexes: Indexes,
+    /// In which commands are judged.
+    pub(crate) epoch: Arc<Epoch>,
     subsystem_indexes: Indexes,
     controllers: Mutex<Controllers>,
     admin_core: AtomicUsize,
@@ -59,6 +61,7 @@ impl Target {
             served: Mutex::default(),
             discovery: Arc::new(Subsystem::discovery(config.discovery.nqn.clone())),
             namespace_indexes: Indexes::default(),
+            epoch: Arc::default(),
             subsystem_indexes: Indexes::default(),
             controllers: Mutex::default(),
             admin_core: AtomicUsize::new(0),

@@ -11,7 +11,8 @@ use ringfab_reactor::Time;
 
 use super::trim::Trimming;
 use crate::controller::Controller;
-use crate::queue::{AtDisk, Owner, Queue, log_keep_alive_expired};
+use crate::nvm::Kind;
+use crate::queue::{Owner, Queue, log_keep_alive_expired};
 use crate::resources::messages::QueueMessage;
 use crate::resources::operations::DeferredOperation;
 use crate::resources::{HostId, Resources};
@@ -248,7 +249,7 @@ impl Queues {
     }
 
     /// What a disk works on, and for whom.
-    pub(super) fn at_disk(&self, disk: usize) -> impl Iterator<Item = (HostId, AtDisk)> {
+    pub(super) fn at_disk(&self, disk: usize) -> impl Iterator<Item = (HostId, &'static Kind)> {
         self.iter().flat_map(move |queue| queue.at_disk(disk).map(|one| (queue.owner().host, one)))
     }
 

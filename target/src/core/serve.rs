@@ -65,6 +65,7 @@ impl Core {
         self.close_unused_disks();
         let Self { resources, queues, listeners, .. } = self;
         resources.served = served;
+        resources.target.epoch.begin();
         if difference.is_restricted() || !difference.closed.is_empty() {
             queues.iter_mut().for_each(|queue| queue.refresh_namespaces(resources));
         }

@@ -1,5 +1,5 @@
-//! Requests that have waited go on: for buffers, for a limit, for the turn of their host, for blocks that a fused pair
-//! has claimed, or for a disk that has not answered.
+//! Requests that have waited go on: for buffers, for a limit, for the turn of their host, or because something held them
+//! back.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::resources::hosts::PoolKind;
 use crate::resources::operations::DEFERRED_MAX;
 use crate::resources::{HostId, Resources};
 
-/// How long a command waits for a hung or fenced disk before its host is told to try again. Hosts give up a command
+/// How long a command is held back before its host is told to try again. Hosts give up a command
 /// after 30 s and their connections with it.
 const HELD_BACK_MAX: Duration = Duration::from_secs(15);
 
@@ -71,7 +71,7 @@ impl Queues {
         }
     }
 
-    /// Commands whose disk answers go on; those that have waited too long end.
+    /// Commands that nothing holds back any more go on; those that have waited too long end.
     pub(super) fn serve_held_back(&mut self, resources: &mut Resources, now: Time) {
         for _ in 0..resources.held_back.count() {
             let Some(held) = resources.held_back.take_next() else { return };
@@ -109,7 +109,7 @@ impl Queues {
         resources.report_held(|extent| self.iter().any(|queue| queue.is_working_on(extent)));
     }
 
-    /// Blocks are free again: who waited tries again, in order.
+    /// Blocks are free again: who waited tries again, in order. Those that hold their data go first.
     fn serve_delayed(&mut self, resources: &mut Resources, id: ClaimId) {
         for _ in 0..resources.claims.unhold(id) {
             let Some(request) = resources.claims.next_delayed() else { break };
@@ -117,5 +117,6 @@ impl Queues {
                 queue.blocks_released(resources, request);
             }
         }
+        self.serve_held_back(resources, resources.states.now());
     }
 }

@@ -11,7 +11,7 @@ use ringfab_reactor::Time;
 use serde::Serialize;
 
 use super::queues::Queues;
-use crate::queue::AtDisk;
+use crate::nvm::Kind;
 use crate::resources::disks::Disks;
 use crate::resources::{HostId, OpenDisk, Resources};
 
@@ -99,8 +99,8 @@ fn check(disk: usize, queues: &Queues, resources: &mut Resources, now: Time) {
     if open.progress.check(now) < SILENCE_MAX {
         return;
     }
-    let at_disk: Vec<(HostId, AtDisk)> = queues.at_disk(disk).collect();
-    let transfer = at_disk.iter().find(|(_, one)| one.is_transfer);
+    let at_disk: Vec<(HostId, &Kind)> = queues.at_disk(disk).collect();
+    let transfer = at_disk.iter().find(|(_, one)| one.is_bounded);
     let shown = transfer.or(at_disk.first()).map_or("Flush", |(_, one)| one.name);
     open.progress.works_on = (shown, at_disk.len());
     // All cores may find it at once, which is one event.

@@ -3,6 +3,7 @@
 pub mod authentication;
 pub(crate) mod disk_failure;
 pub(crate) mod disk_failures;
+pub mod epoch;
 pub mod host_account;
 pub mod io_record;
 pub mod latency;
@@ -16,6 +17,7 @@ pub mod subsystem;
 mod tls_channel;
 
 pub use authentication::{Authentication, AuthenticationTerms};
+pub use epoch::Epoch;
 pub use io_record::{IoCounters, IoRecord, IoSum};
 pub use listener::{ControllerLimits, Listener};
 pub use namespace::Namespace;

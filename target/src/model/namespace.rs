@@ -8,6 +8,7 @@ use ringfab_block::Backing;
 use uuid::Uuid;
 
 use super::readiness::Readiness;
+use crate::model::Epoch;
 use crate::model::disk_failure::FailureLog;
 use crate::model::io_record::{IoRecord, IoSum};
 
@@ -65,6 +66,7 @@ pub struct Namespace {
     nguid: [u8; 16],
     uuid: Uuid,
     readiness: Readiness,
+    epoch: Arc<Epoch>,
     volatile_cache: AtomicBool,
     /// What was written may be lost, and the system says so once only: from then on no Flush may succeed.
     lost: AtomicBool,
@@ -116,6 +118,8 @@ pub struct NamespaceParameters {
     pub nsid: u32,
     /// Position in the cores' tables of disks.
     pub index: Index,
+    /// Which epoch it is for commands: a new one begins when it is ready or not.
+    pub epoch: Arc<Epoch>,
     /// Bytes of a logical block, a power of two.
     pub block_bytes: u32,
     /// What stands behind it.
@@ -133,7 +137,7 @@ pub struct NamespaceParameters {
 impl Namespace {
     /// A namespace that is not ready: a core reports its size with [`Namespace::set_ready`].
     pub fn new(parameters: NamespaceParameters) -> Self {
-        let NamespaceParameters { nsid, index, block_bytes, backing, read_only, shared, nguid, uuid } =
+        let NamespaceParameters { nsid, index, epoch, block_bytes, backing, read_only, shared, nguid, uuid } =
             parameters;
         assert!(nsid != 0 && nsid != u32::MAX, "not a namespace identifier");
         assert!(block_bytes.is_power_of_two(), "a block is a power of two of bytes");
@@ -146,6 +150,7 @@ impl Namespace {
             nguid,
             uuid,
             readiness: Readiness::new(),
+            epoch,
             volatile_cache: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             shared,
@@ -244,13 +249,22 @@ impl Namespace {
         let mut condition = self.condition();
         (condition.bytes, condition.not_ready) = (bytes, None);
         drop(condition);
-        self.readiness.set_ready(blocks) || old_cache != volatile_cache
+        let changed = self.readiness.set_ready(blocks);
+        self.epoch.begin();
+        changed || old_cache != volatile_cache
     }
 
     /// Its backing is missing or has gone. Returns whether that is new: several cores may find it.
     pub fn set_not_ready(&self, why: impl Into<String>) -> bool {
         let known = self.condition().not_ready.replace(why.into()).is_some();
-        self.readiness.set_not_ready() || !known
+        self.close() || !known
+    }
+
+    /// It is not ready. Returns whether it was.
+    fn close(&self) -> bool {
+        let was_ready = self.readiness.set_not_ready();
+        self.epoch.begin();
+        was_ready
     }
 
     /// What was written to it may be lost. No Flush, and no write that is to be durable, succeeds until
@@ -273,7 +287,7 @@ impl Namespace {
     /// new.
     pub(crate) fn fail_closed(&self, why: impl FnOnce() -> String) -> bool {
         let mut condition = self.condition();
-        let new = self.readiness.set_not_ready();
+        let new = self.close();
         self.lost.store(true, Ordering::Release);
         if new {
             condition.needs_reopen = Some(why());
@@ -284,7 +298,7 @@ impl Namespace {
     /// Hosts would take what it has for something else. It is not ready until [`Namespace::reopened`].
     pub(crate) fn hold_back(&self, why: String) {
         let mut condition = self.condition();
-        self.readiness.set_not_ready();
+        self.close();
         condition.needs_reopen = Some(why);
     }
 
@@ -418,6 +432,7 @@ mod tests {
         Namespace::new(NamespaceParameters {
             nsid: 1,
             index: Indexes::default().take(),
+            epoch: Arc::default(),
             block_bytes: 4096,
             backing: Backing::Null { bytes: 1 << 20 },
             read_only: false,

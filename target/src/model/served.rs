@@ -781,6 +781,7 @@ mod tests {
             Arc::new(Namespace::new(NamespaceParameters {
                 nsid,
                 index: self.namespaces.take(),
+                epoch: Arc::default(),
                 block_bytes: 512,
                 backing: Backing::Null { bytes: 1 << 20 },
                 read_only: false,

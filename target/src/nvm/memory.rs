@@ -69,7 +69,7 @@ pub(crate) const SGL_OF_ANOTHER_TRANSPORT: Failure =
 /// A descriptor names as many bytes as the command transfers. Only those of lists of ranges may name more: Linux always
 /// describes the memory for all 256 ranges of Dataset Management.
 fn check_length(length: DataBytes, needed: DataBytes, action: Action) -> Result<(), Failure> {
-    let longer = matches!(action, Action::Discard { .. } | Action::Copy(_)) && length > needed;
+    let longer = action.kind().has_list && length > needed;
     if longer || length == needed {
         return Ok(());
     }

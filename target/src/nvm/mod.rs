@@ -1,5 +1,6 @@
 //! Parses an I/O command into an action that can only be valid, or into the failure that the host gets.
 
+mod action;
 mod lengths;
 mod memory;
 
@@ -10,6 +11,7 @@ use crate::failure::Failure;
 use crate::limits::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX, FUSED_BYTES_MAX};
 use crate::model::Namespace;
 
+pub(crate) use action::{Access, Action, Copying, Extent, Kind, Place};
 pub(crate) use lengths::{Blocks, DataBytes, DiskBytes, Lba, NamespaceSize};
 pub(crate) use memory::{HostMemory, SGL_OF_ANOTHER_TRANSPORT, host_memory};
 
@@ -25,126 +27,6 @@ mod at {
     pub(super) const COPY_FORMAT: u16 = 49;
     /// Directive Type.
     pub(super) const DTYPE: u16 = 50;
-}
-
-/// A range of a namespace, checked against its size when it was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
-    /// Which disk of the core.
-    pub(crate) disk: usize,
-    /// First byte on the disk.
-    pub(crate) offset: u64,
-    pub(crate) length: DiskBytes,
-}
-
-/// What a request does between its data's arrival and its response.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Nothing more: it has failed already.
-    Nothing,
-    /// Read the range and send it to the host.
-    Read(Extent),
-    /// Write the host's data to the range.
-    Write { extent: Extent, durable: bool },
-    /// Read the range and compare it with the host's data.
-    Compare(Extent),
-    /// Make the range zeroes.
-    WriteZeroes { extent: Extent, deallocate: bool, durable: bool },
-    /// Make what was written to a disk durable.
-    Flush { disk: usize },
-    /// The same for every disk of the subsystem, in rounds; so many have begun.
-    FlushAll { rounds: u16 },
-    /// Deallocate the ranges that the host's data lists, in pieces: `next` is the first range that is not all begun,
-    /// and so many bytes of it are.
-    Discard { disk: usize, ranges: u16, next: u16, begun: u64 },
-    /// Read the range, of which so many bytes were begun, and forget it.
-    Verify { extent: Extent, begun: u64 },
-    /// Copy the ranges that the host's data lists.
-    Copy(Copying),
-    /// An admin or Fabrics command, for the controller.
-    Controller,
-}
-
-impl Extent {
-    /// Whether the two have bytes in common.
-    pub(crate) fn overlaps(&self, other: &Extent) -> bool {
-        let before = |one: &Extent, two: &Extent| one.offset.saturating_add(one.length.0) <= two.offset;
-        self.disk == other.disk && !before(self, other) && !before(other, self)
-    }
-}
-
-impl Action {
-    /// The same work, done only when its blocks are on stable storage. Without a write cache all writes are so.
-    pub(crate) fn durable(self) -> Self {
-        match self {
-            Self::Write { extent, .. } => Self::Write { extent, durable: true },
-            Self::WriteZeroes { extent, deallocate, .. } => {
-                Self::WriteZeroes { extent, deallocate, durable: true }
-            }
-            Self::Copy(copying) => Self::Copy(Copying { durable: true, ..copying }),
-            other => other,
-        }
-    }
-
-    /// Whether its success says that data is on stable storage.
-    #[inline(always)]
-    pub(crate) fn is_promise(&self) -> bool {
-        // Two comparisons for what comes most often, instead of a jump through a table.
-        match *self {
-            Self::Read(_) => false,
-            Self::Write { durable, .. } => durable,
-            _ => self.is_other_promise(),
-        }
-    }
-
-    #[inline(never)]
-    fn is_other_promise(&self) -> bool {
-        match *self {
-            Self::Flush { .. } | Self::FlushAll { .. } => true,
-            Self::WriteZeroes { durable, .. } => durable,
-            Self::Copy(copying) => copying.durable,
-            _ => false,
-        }
-    }
-
-    /// Which disk it works on; some of all when it flushes them.
-    pub(crate) fn disk(&self) -> Option<usize> {
-        match *self {
-            Self::Flush { disk } | Self::Discard { disk, .. } => Some(disk),
-            Self::Copy(copying) => Some(copying.disk),
-            Self::Verify { extent, .. } => Some(extent.disk),
-            _ => self.extent().map(|extent| extent.disk),
-        }
-    }
-
-    /// The blocks that it reads for the host or changes. Of lists of ranges that is all of the disk, since nobody has
-    /// looked into them.
-    pub(crate) fn extent(&self) -> Option<Extent> {
-        match *self {
-            Self::Read(extent) | Self::Compare(extent) => Some(extent),
-            Self::Write { extent, .. } | Self::WriteZeroes { extent, .. } => Some(extent),
-            Self::Discard { disk, .. } | Self::Copy(Copying { disk, .. }) => {
-                Some(Extent { disk, offset: 0, length: DiskBytes(u64::MAX) })
-            }
-            _ => None,
-        }
-    }
-}
-
-/// How far a Copy is: it moves one piece at a time, of one range after the other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Copying {
-    pub(crate) disk: usize,
-    /// Source ranges that the host's data lists.
-    pub(crate) ranges: u16,
-    /// The range that is being copied, and bytes of it that are copied.
-    pub(crate) range: u16,
-    pub(crate) done: u64,
-    /// Where on the disk the next piece goes.
-    pub(crate) to: u64,
-    /// Bytes of the piece that was read and not yet written.
-    pub(crate) read: u32,
-    pub(crate) durable: bool,
 }
 
 /// The direction and size of a command's data.
@@ -182,9 +64,7 @@ pub(crate) fn parse(
         return Ok((Action::FlushAll { rounds: 0 }, Transfer::None));
     }
     let view = namespace(nsid).ok_or(NO_NAMESPACE)?;
-    if !view.ready {
-        return Err(Failure::transient(Status::NAMESPACE_NOT_READY));
-    }
+    view.check(Access::None)?;
     match IoOpcode(opcode) {
         IoOpcode::READ => read_or_compare(command, &view, Action::Read, Transfer::ToHost),
         IoOpcode::COMPARE => read_or_compare(command, &view, Action::Compare, Transfer::ToController),
@@ -242,6 +122,18 @@ impl NamespaceView {
             size: NamespaceSize { blocks: Blocks(blocks), block_shift: namespace.block_shift() },
             read_only: namespace.read_only(),
             ready,
+        }
+    }
+
+    /// Whether a command that uses it so may run.
+    #[inline(always)]
+    pub(crate) fn check(&self, access: Access) -> Result<(), Failure> {
+        if !self.ready {
+            return Err(Failure::transient(Status::NAMESPACE_NOT_READY));
+        }
+        match access {
+            Access::Writes | Access::Changes => self.writable(),
+            Access::Reads | Access::Flushes | Access::None => Ok(()),
         }
     }
 
@@ -327,10 +219,7 @@ fn dataset_management(
     let length = DataBytes(u32::from(ranges) * DsmRange::SIZE as u32);
     if !command.dsm_deallocate() {
         // The hints about access alone ask for nothing that we could do, but the ranges still travel.
-        return Ok((
-            Action::Discard { disk: view.disk, ranges: 0, next: 0, begun: 0 },
-            Transfer::ToController(length),
-        ));
+        return Ok((Action::Hints { disk: view.disk }, Transfer::ToController(length)));
     }
     view.writable()?;
     Ok((Action::Discard { disk: view.disk, ranges, next: 0, begun: 0 }, Transfer::ToController(length)))

@@ -1,90 +1,17 @@
-//! What a queue is attached to, and what is counted and recorded there of its commands.
-
-use std::sync::Arc;
+//! What is counted and recorded of commands that have ended, where their queue is attached.
 
 use ringfab_reactor::Time;
 use ringfab_spec::{IoOpcode, Status, SubmissionEntry};
 
+use super::attachment::Attachment;
 use super::request::Request;
-use crate::controller::{Controller, ErrorRecord, IoAccess};
-use crate::failure::{ErrorLocation, Failure};
-use crate::model::{IoRecord, Namespace, QueueRecord};
-use crate::nvm::{self, Action, NamespaceView, Transfer};
+use crate::controller::ErrorRecord;
+use crate::failure::ErrorLocation;
+use crate::model::IoRecord;
+use crate::nvm::{Access, Action};
 use crate::resources::Resources;
 
-/// What a queue belongs to, once its Connect succeeded.
-#[derive(Debug)]
-pub(super) struct Attachment {
-    pub(super) controller: Arc<Controller>,
-    pub(super) record: Arc<QueueRecord>,
-    /// The namespaces that its host sees and others do not, by ascending identifier.
-    own: Vec<Arc<Namespace>>,
-}
-
 impl Attachment {
-    /// What a queue belongs to from now on.
-    pub(super) fn new(controller: Arc<Controller>, record: Arc<QueueRecord>, resources: &Resources) -> Self {
-        let mut this = Self { controller, record, own: Vec::new() };
-        this.refresh_namespaces(resources);
-        this
-    }
-
-    /// Its core serves something else: the host may see other namespaces.
-    pub(super) fn refresh_namespaces(&mut self, resources: &Resources) {
-        let served = resources.served.of(self.controller.subsystem());
-        let shown = served.into_iter().flat_map(|one| one.shown_only_to_some(&self.controller.host().nqn));
-        self.own = shown.cloned().collect();
-    }
-
-    /// A namespace that its host sees and others do not.
-    #[cold]
-    fn own_namespace(&self, nsid: u32) -> Option<&Arc<Namespace>> {
-        let index = self.own.binary_search_by_key(&nsid, |namespace| namespace.nsid());
-        index.ok().map(|index| &self.own[index])
-    }
-
-    /// A namespace that its host sees.
-    #[inline(always)]
-    fn namespace<'a>(&'a self, resources: &'a Resources, nsid: u32) -> Option<&'a Arc<Namespace>> {
-        let found = resources.namespaces.find(self.controller.subsystem(), nsid);
-        found.or_else(|| self.own_namespace(nsid))
-    }
-
-    /// The host still sees the namespace, at this place of the table, for which a command of it has waited.
-    pub(super) fn check_seen(&self, resources: &Resources, nsid: u32, disk: usize) -> Result<(), Failure> {
-        let seen = self.namespace(resources, nsid).is_some_and(|namespace| namespace.index() == disk);
-        if seen { Ok(()) } else { Err(nvm::NO_NAMESPACE) }
-    }
-
-    /// What an I/O command asks for.
-    #[inline(always)]
-    pub(super) fn parse(
-        &self,
-        resources: &Resources,
-        command: &SubmissionEntry,
-    ) -> Result<(Action, Transfer), Failure> {
-        let controller = &self.controller;
-        if controller.io_access() == IoAccess::Refused {
-            return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
-        }
-        let namespace = |nsid| self.namespace(resources, nsid).map(|namespace| NamespaceView::of(namespace));
-        let (action, transfer) = nvm::parse(command, namespace)?;
-        Ok((if controller.write_cache_enabled() { action } else { action.durable() }, transfer))
-    }
-
-    #[cold]
-    pub(super) fn is_disk_hung_or_fenced(
-        &self,
-        resources: &Resources,
-        action: &Action,
-        fenced: bool,
-    ) -> bool {
-        action.disk().is_some_and(|disk| {
-            let open = resources.disks.get(disk);
-            open.is_some_and(|open| open.progress.is_hung()) || (fenced && self.controller.is_fenced(disk))
-        })
-    }
-
     /// Counts a command that is about to be answered.
     pub(super) fn note_outcome(&self, resources: &Resources, queue_id: u16, request: &Request) {
         if queue_id != 0 {
@@ -154,11 +81,9 @@ fn is_of_blocks(command: &SubmissionEntry) -> bool {
 
 #[inline(always)]
 fn count(record: &IoRecord, action: &Action) {
-    match action {
-        Action::Read(extent) | Action::Compare(extent) | Action::Verify { extent, .. } => {
-            record.note_read(extent.length.0);
-        }
-        Action::Write { extent, .. } => record.note_write(extent.length.0),
-        _ => record.note_other(),
+    match action.kind().access {
+        Access::Reads => record.note_read(action.bytes().0),
+        Access::Writes => record.note_write(action.bytes().0),
+        Access::Changes | Access::Flushes | Access::None => record.note_other(),
     }
 }

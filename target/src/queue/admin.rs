@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringfab_spec::{FabricsType, Status, SubmissionEntry};
 
-use super::accounting::Attachment;
+use super::attachment::Attachment;
 use super::authentication::Proof;
 use super::connection::{Connection, Phase};
 use super::log;

@@ -16,8 +16,8 @@ pub(super) enum Event {
     TurnCame,
     /// Both halves of its fused operation have their buffers.
     PairHasBuffers,
-    /// Its disk answers again.
-    DiskAnswers,
+    /// Nothing holds it back any more.
+    Unheld,
     /// Buffers have come back, and it is its turn.
     BuffersFree,
     /// There is room in the send queue, and it is its turn.
@@ -46,8 +46,8 @@ pub(super) enum Event {
     AbortAnswered,
     /// The host asks for its end.
     Aborted,
-    /// Its namespace is none that its host sees any more.
-    NamespaceHidden,
+    /// It may not run any more, for instance because its host does not see its namespace now.
+    Refused,
     /// It has waited for long enough.
     TimedOut,
     /// The host does not know of it any more, and is not answered.
@@ -65,7 +65,7 @@ pub(super) enum Step {
     Begin,
     /// Wait for the turn of its host, if there are others.
     TakeTurn,
-    /// Answer it at once if it has failed already, or if the disk can without I/O; hold it back if its disk is hung.
+    /// Answer it at once if it has failed already, or if the disk can without I/O; hold it back if it has to wait.
     Admit,
     /// Take all its buffers, behind those that wait already.
     QueueForBuffers,
@@ -108,23 +108,23 @@ pub(super) const fn next(state: State, event: Event) -> Step {
         (S::Free, E::Arrived) => Step::Begin,
 
         (S::AwaitLimit, E::LimitPassed) => Step::TakeTurn,
-        (S::AwaitLimit, E::PartnerFailed | E::Aborted | E::NamespaceHidden) => Step::Answer,
+        (S::AwaitLimit, E::PartnerFailed | E::Aborted | E::Refused) => Step::Answer,
         (S::AwaitLimit, E::Abandoned) => Step::Release,
 
         (S::AwaitTurn, E::TurnCame) => Step::Admit,
-        (S::AwaitTurn, E::Aborted | E::NamespaceHidden) => Step::Answer,
+        (S::AwaitTurn, E::Aborted | E::Refused) => Step::Answer,
         (S::AwaitTurn, E::Abandoned) => Step::Release,
 
         (S::AwaitFused, E::PairHasBuffers) => Step::Fetch,
-        (S::AwaitFused, E::PartnerFailed | E::TimedOut | E::Aborted | E::NamespaceHidden) => Step::Answer,
+        (S::AwaitFused, E::PartnerFailed | E::TimedOut | E::Aborted | E::Refused) => Step::Answer,
         (S::AwaitFused, E::Abandoned) => Step::Release,
 
-        (S::HeldBack, E::DiskAnswers) => Step::QueueForBuffers,
-        (S::HeldBack, E::PartnerFailed | E::TimedOut | E::Aborted | E::NamespaceHidden) => Step::Answer,
+        (S::HeldBack, E::Unheld) => Step::QueueForBuffers,
+        (S::HeldBack, E::PartnerFailed | E::TimedOut | E::Aborted | E::Refused) => Step::Answer,
         (S::HeldBack, E::Abandoned) => Step::Release,
 
         (S::NeedBuffer, E::BuffersFree) => Step::TakeBuffers,
-        (S::NeedBuffer, E::PartnerFailed | E::Aborted | E::NamespaceHidden) => Step::Answer,
+        (S::NeedBuffer, E::PartnerFailed | E::Aborted | E::Refused) => Step::Answer,
         (S::NeedBuffer, E::Abandoned) => Step::Release,
 
         // A failure of the partner is seen when it is this one's turn.
@@ -158,11 +158,11 @@ pub(super) const fn next(state: State, event: Event) -> Step {
         (S::DataOut, E::RoomFree) => Step::Send,
 
         // These come from elsewhere, and may find that the request has gone on.
-        (_, E::LimitPassed | E::TurnCame | E::DiskAnswers | E::BuffersFree) => Step::Ignore,
+        (_, E::LimitPassed | E::TurnCame | E::Unheld | E::BuffersFree) => Step::Ignore,
         (_, E::BlocksReleased | E::TimedOut) => Step::Ignore,
         (_, E::WorkerDone | E::AbortAnswered | E::HostNotified | E::Forgotten) => Step::Ignore,
         // What a disk or the network works on is left to complete.
-        (_, E::Aborted | E::Abandoned | E::PartnerFailed | E::NamespaceHidden) => Step::Ignore,
+        (_, E::Aborted | E::Abandoned | E::PartnerFailed | E::Refused) => Step::Ignore,
 
         (_, E::Arrived | E::PairHasBuffers | E::RoomFree | E::DataArrived) => Step::Never,
         (_, E::PairHasData | E::CompareSucceeded | E::WriteDone | E::ClaimGranted | E::DiskDone) => {

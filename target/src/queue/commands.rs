@@ -172,6 +172,10 @@ impl Commands {
         slot: Slot,
         from: Step,
     ) -> Result<(), Stop> {
+        // What a disk has done already is not judged.
+        if from != Step::Begin && from != Step::GoOnAtDisk {
+            self.table[slot].judge_again(connection, resources)?;
+        }
         if from <= Step::TakeTurn && !resources.turns.is_free(connection.host) {
             self.table[slot].await_begin(connection, resources, from)?;
         }
@@ -180,9 +184,6 @@ impl Commands {
         }
         if from <= Step::TakeBuffers {
             self.get_buffers(connection, resources, slot, from == Step::TakeBuffers)?;
-        }
-        if matches!(from, Step::Fetch | Step::Execute) {
-            self.table[slot].stop_if_hidden(connection, resources)?;
         }
         if from <= Step::Fetch {
             self.fetch(connection, resources, slot)?;
@@ -259,7 +260,10 @@ impl Commands {
             Action::Compare(_) => request.compare(resources.chunk_bytes),
             Action::Copy(copying) => request.note_copied(copying),
             Action::FlushAll { .. } if connection.id == 0 => self.shutdown_flushed(connection, slot),
-            _ => {}
+            // Whether they have failed is all that there is to know.
+            Action::Read(_) | Action::Write { .. } | Action::WriteZeroes { .. } | Action::Verify { .. } => {}
+            Action::Flush { .. } | Action::FlushAll { .. } | Action::Discard { .. } => {}
+            Action::Hints { .. } | Action::Nothing | Action::Controller => {}
         }
         if self.table[slot].is_fused {
             return Err(Stop::Pair(PairEvent::DiskDone(slot)));
@@ -440,7 +444,7 @@ impl Commands {
     /// its time with the response. Returns the other half of a fused pair, if that has failed with this one.
     #[inline(always)]
     fn settle(&mut self, connection: &Connection, resources: &Resources, slot: Slot) -> Turn {
-        let partner = if self.table[slot].is_fused { self.part(slot) } else { None };
+        let partner = if self.table[slot].is_fused { self.part(resources, slot) } else { None };
         let request = &mut self.table[slot];
         if !request.sends_data() {
             request.pieces.clear();
@@ -561,16 +565,16 @@ impl Commands {
         true
     }
 
-    /// Ends what waits for a namespace that the host does not see any more, as a command would end that comes now.
-    /// Commands of which something is in flight look for themselves when that is over.
-    pub(super) fn end_hidden(&mut self, connection: &mut Connection, resources: &mut Resources) {
+    /// Ends what waits and may not run any more, as a command would end that comes now. Commands of which something is
+    /// in flight are judged when that is over.
+    pub(super) fn end_refused(&mut self, connection: &mut Connection, resources: &mut Resources) {
         let slots: Vec<Slot> = self.table.waiting().collect();
         for slot in slots {
             let request = &mut self.table[slot];
-            if next(request.state(), Event::NamespaceHidden) == Step::Answer
-                && request.stop_if_hidden(connection, resources).is_err()
+            if next(request.state(), Event::Refused) == Step::Answer
+                && request.judge_again(connection, resources).is_err()
             {
-                self.on_event(connection, resources, slot, Event::NamespaceHidden);
+                self.on_event(connection, resources, slot, Event::Refused);
             }
         }
     }

@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 
-use super::accounting::Attachment;
+use super::attachment::Attachment;
 use super::authentication::Authentication;
-use super::early;
-use crate::controller::{Controller, IoAccess};
+use crate::controller::Controller;
 use crate::failure::Failure;
 use crate::model::TlsChannel;
-use crate::nvm::{Action, DataBytes, HostMemory, Transfer};
+use crate::nvm::{DataBytes, HostMemory};
 use crate::resources::{HostId, Resources};
 use crate::transport::{CommandData, Link};
 
@@ -88,40 +87,6 @@ impl Connection {
     /// Whether somebody may still be answered on it.
     pub(super) fn is_up(&self) -> bool {
         matches!(self.phase, Phase::Open | Phase::Ending)
-    }
-
-    /// What a command asks for, and the direction and size of its data.
-    pub(super) fn parse(
-        &mut self,
-        resources: &Resources,
-        command: &SubmissionEntry,
-    ) -> Result<(Action, Transfer), Failure> {
-        if let Some(authentication) = &self.authentication {
-            let parsed = authentication.parse(command);
-            if !authentication.is_over() {
-                early::count(self);
-            }
-            if let Some(parsed) = parsed {
-                return parsed;
-            }
-        }
-        let Some(attached) = &self.attached else {
-            early::count(self);
-            return super::admin::before_connect(command);
-        };
-        if self.id == 0 || command.is_fabrics() {
-            return super::admin::transfer_of(&attached.controller, command, self.id);
-        }
-        attached.parse(resources, command)
-    }
-
-    /// Whether a request has to wait, without buffers, because its disk is hung, or still works on what the host has
-    /// left behind.
-    #[inline(always)]
-    pub(super) fn holds_back(&self, resources: &Resources, action: &Action) -> bool {
-        let Some(attached) = self.attached.as_ref().filter(|_| self.id != 0) else { return false };
-        let fenced = attached.controller.io_access() == IoAccess::Fenced;
-        (fenced || resources.disks.any_hung()) && attached.is_disk_hung_or_fenced(resources, action, fenced)
     }
 
     /// SQHD of the next completion: a command frees its entry when it completes, so that a host that keeps to the

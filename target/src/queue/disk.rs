@@ -3,13 +3,13 @@
 use ringfab_block::{BlockError, Finished, Operation, Started, Tag};
 use ringfab_spec::Status;
 
-use super::commands::{Stop, piece_ranges};
+use super::commands::piece_ranges;
 use super::connection::Connection;
 use super::request::Request;
 use super::steps::disk_of_round;
 use crate::failure::Failure;
 use crate::model::disk_failure::{DiskAction, DiskFailure};
-use crate::nvm::{Action, Extent};
+use crate::nvm::{Access, Action, Extent, Place};
 use crate::resources::operations::DeferredOperation;
 use crate::resources::states::State;
 use crate::resources::{OpenDisk, Resources};
@@ -28,16 +28,6 @@ impl Request {
             self.pieces.push_shared(shared_buffer);
         }
         true
-    }
-
-    /// A command waits while a fused pair has claimed blocks that it is about.
-    #[inline(always)]
-    pub(super) fn check_claims(&self, resources: &mut Resources) -> Result<(), Stop> {
-        if resources.claims.concern(&self.action) {
-            resources.claims.delay(self.id());
-            return Err(Stop::Wait(State::BlocksClaimed));
-        }
-        Ok(())
     }
 
     /// Starts the operations of an I/O command, or the first of them.
@@ -68,6 +58,7 @@ impl Request {
             Action::FlushAll { .. } | Action::Discard { .. } | Action::Verify { .. } | Action::Copy(_) => {
                 self.first_step(connection, resources);
             }
+            Action::Hints { .. } => {}
             Action::Read(_) | Action::Write { .. } => unreachable!("they were started"),
             Action::Controller | Action::Nothing => unreachable!("not the disks' work"),
         }
@@ -75,9 +66,10 @@ impl Request {
 
     /// Whether it works, or is going to work, on a disk.
     pub(super) fn uses_disk(&self, disk: usize) -> bool {
-        match self.action {
-            Action::FlushAll { .. } => self.pending != 0,
-            action => action.disk() == Some(disk),
+        match self.action.place() {
+            Place::AllDisks { .. } => self.pending != 0,
+            Place::Blocks(Extent { disk: own, .. }) | Place::Disk(own) => own == disk,
+            Place::Nowhere => false,
         }
     }
 
@@ -191,9 +183,10 @@ impl Request {
 
 /// Which disk the operation `kind` of a request runs on.
 fn disk_of_operation(action: Action, kind: u8) -> Option<usize> {
-    match action {
-        Action::FlushAll { rounds } => Some(disk_of_round(rounds, kind)),
-        action => action.disk(),
+    match action.place() {
+        Place::AllDisks { rounds } => Some(disk_of_round(rounds, kind)),
+        Place::Blocks(Extent { disk, .. }) | Place::Disk(disk) => Some(disk),
+        Place::Nowhere => None,
     }
 }
 
@@ -202,21 +195,18 @@ pub(super) const LOST: Failure = Failure::new(Status::WRITE_FAULT);
 
 /// What a disk was doing for a request.
 fn disk_action(action: Action, error: BlockError) -> DiskAction {
-    match action {
-        _ if matches!(action, Action::Flush { .. } | Action::FlushAll { .. }) => DiskAction::Flush,
+    match action.kind().at_disk {
+        DiskAction::Flush => DiskAction::Flush,
         _ if error == BlockError::Read => DiskAction::Read,
         _ if action.is_promise() => DiskAction::DurableWrite,
-        Action::Write { .. } | Action::Copy(_) => DiskAction::Write,
-        Action::WriteZeroes { .. } => DiskAction::WriteZeroes,
-        Action::Discard { .. } => DiskAction::Deallocate,
-        _ => DiskAction::Read,
+        at_disk => at_disk,
     }
 }
 
 /// The one place where a disk's error becomes a status.
 fn status_of(action: Action, error: BlockError) -> Status {
     // A host that reads that there is no Flush, or that it was asked wrongly, takes its data to be safe without.
-    let flush = matches!(action, Action::Flush { .. } | Action::FlushAll { .. });
+    let flush = action.kind().access == Access::Flushes;
     match error {
         _ if flush && !matches!(error, BlockError::Busy | BlockError::Cancelled) => {
             Status::WRITE_FAULT.with_dnr()

@@ -294,7 +294,7 @@ impl Commands {
             resources.release(claim);
         }
         if half == write {
-            self.part(write);
+            self.part(resources, write);
             self.on_event(connection, resources, compare, Event::WriteDone);
         }
         self.advance(connection, resources, half, Step::Answer);
@@ -302,9 +302,11 @@ impl Commands {
 
     /// Parts a request from its other half, because it is about to be answered. Returns the other half.
     #[cold]
-    pub(super) fn part(&mut self, slot: Slot) -> Option<Slot> {
+    pub(super) fn part(&mut self, resources: &Resources, slot: Slot) -> Option<Slot> {
         let (partner, claim) = self.fused.part(slot);
-        debug_assert!(claim.is_none(), "a claim is released before its pair is answered");
+        if let Some(claim) = claim {
+            resources.release(claim);
+        }
         self.table[slot].is_fused = false;
         if let Some(partner) = partner {
             self.table[partner].is_fused = false;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use ringfab_auth::{Authenticated, KeyFingerprint, TlsPsk};
 use ringfab_spec::{AdminOpcode, IoOpcode, Status, SubmissionEntry};
 
-use super::accounting::Attachment;
+use super::attachment::Attachment;
 use super::connection::Connection;
 use super::early::EARLY_MAX;
 use crate::config::Until;

@@ -7,11 +7,14 @@
 //! | `automaton` | which event leads from which state to which step of that life |
 //! | `request` | a request, and the table of requests |
 //! | `pieces` | the memory of a request's data |
+//! | `parse` | what a command asks for |
+//! | `gates` | what may keep it from its disk |
 //! | `buffers`, `disk`, `steps` | what a request needs of the pool, and asks of the disks |
 //! | `fused` | pairs of commands that are done as one |
 //! | `authentication` | how the host proves who it is |
 //! | `early` | how many commands come before the host is let in |
 //! | `admin` | what the controller does for Fabrics and admin commands |
+//! | `attachment` | what the queue belongs to, and the namespaces that its host sees |
 //! | `accounting` | what is counted and recorded of commands that have ended |
 //! | `samples` | sampled commands whose answer is on its way |
 //!
@@ -19,7 +22,7 @@
 
 mod accounting;
 mod admin;
-mod at_disk;
+mod attachment;
 mod authentication;
 mod automaton;
 mod buffers;
@@ -28,8 +31,10 @@ mod connection;
 mod disk;
 mod early;
 mod fused;
+mod gates;
 mod identifiers;
 mod log;
+mod parse;
 mod pieces;
 mod request;
 mod samples;
@@ -49,19 +54,18 @@ use ringfab_spec::{Status, SubmissionEntry};
 use crate::controller::{Controller, LEFT_BEHIND_PATIENCE};
 use crate::failure::Failure;
 use crate::model::TlsChannel;
-use crate::nvm::Extent;
+use crate::nvm::{Extent, Kind};
 use crate::placement::Place;
 use crate::resources::{ClaimId, HostId, RequestId, Resources};
 use crate::transport::{Disconnection, Endpoint, FetchId, Link};
 use crate::worker::WorkError;
-use accounting::Attachment;
+use attachment::Attachment;
 use automaton::Event;
 use commands::Commands;
 use connection::{Connection, Phase};
 use request::Slot;
 
 pub use crate::resources::states::State;
-pub(crate) use at_disk::AtDisk;
 pub(crate) use log::keep_alive_expired as log_keep_alive_expired;
 
 /// How long a host may take from the connection to its Connect command.
@@ -199,7 +203,7 @@ impl Queue {
     pub(crate) fn refresh_namespaces(&mut self, resources: &mut Resources) {
         if let Some(attached) = &mut self.connection.attached {
             attached.refresh_namespaces(resources);
-            self.commands.end_hidden(&mut self.connection, resources);
+            self.commands.end_refused(&mut self.connection, resources);
         }
     }
 
@@ -289,7 +293,7 @@ impl Queue {
         self.on_event(resources, request, Event::BlocksReleased);
     }
 
-    /// Looks again at a request that waits for its disk; `late` says that it has waited long enough. Returns whether it
+    /// Looks again at a request that is held back; `late` says that it has waited long enough. Returns whether it
     /// waits on.
     pub(crate) fn retry_held_back(
         &mut self,
@@ -301,7 +305,7 @@ impl Queue {
         let slot = table.find(request.slot, request.generation);
         let Some(slot) = slot.filter(|slot| table[*slot].state() == State::HeldBack) else { return false };
         if !self.connection.holds_back(resources, &table[slot].action) {
-            self.on_event(resources, request, Event::DiskAnswers);
+            self.on_event(resources, request, Event::Unheld);
             return false;
         }
         if late {
@@ -367,10 +371,10 @@ impl Queue {
     }
 
     /// What a disk works on for this queue.
-    pub(crate) fn at_disk(&self, disk: usize) -> impl Iterator<Item = AtDisk> {
+    pub(crate) fn at_disk(&self, disk: usize) -> impl Iterator<Item = &'static Kind> {
         let table = &self.commands.table;
         let at_disk = move |slot: &Slot| table[*slot].is_at_disk(disk);
-        table.waiting().filter(at_disk).map(|slot| AtDisk::of(&table[slot].action))
+        table.waiting().filter(at_disk).map(|slot| table[slot].action.kind())
     }
 
     /// Whether a disk works on these blocks for a request.

@@ -18,6 +18,8 @@ pub(crate) struct Request {
     /// Its queue and its slot, and which life of the slot: a late completion of an earlier one is recognised by that.
     id: RequestId,
     state: State,
+    /// In which it was judged last: see [`judge_again`](Self::judge_again).
+    pub(super) epoch: u32,
     /// What is timed of it, if it is one of those that are.
     sample: Option<Sample>,
     pub(crate) command: SubmissionEntry,
@@ -45,6 +47,7 @@ impl Request {
         Self {
             id,
             state: State::Free,
+            epoch: 0,
             sample: None,
             command: SubmissionEntry::zeroed(),
             action: Action::Nothing,

@@ -9,7 +9,6 @@ use ringfab_spec::sqe::{CopyRange, DsmRange};
 use super::connection::Connection;
 use super::disk::LOST;
 use super::request::Request;
-use crate::controller::Controller;
 use crate::failure::Failure;
 use crate::limits::COPY_PIECE_BYTES;
 use crate::model::Direction;
@@ -33,7 +32,7 @@ impl Request {
     /// Starts the first step of a command, once what its ranges say has been checked.
     pub(super) fn first_step(&mut self, connection: &Connection, resources: &mut Resources) {
         if let Action::Copy(copying) = self.action {
-            match (Steps { request: self, resources }).check_copy(&copying) {
+            match (Steps { request: self, connection, resources }).check_copy(&copying) {
                 Ok(DiskBytes(bytes)) => {
                     let namespace = copying.disk;
                     let flow = FlowKey { host: connection.host, namespace, direction: Direction::Write };
@@ -49,7 +48,7 @@ impl Request {
     #[inline(always)]
     pub(super) fn next_step(&mut self, connection: &Connection, resources: &mut Resources) {
         if !matches!(self.action, Action::Read(_) | Action::Write { .. }) {
-            Steps { request: self, resources }.next(connection.controller());
+            Steps { request: self, connection, resources }.next();
         }
     }
 
@@ -65,23 +64,33 @@ impl Request {
 /// A request of which a disk does one step after the other.
 struct Steps<'a> {
     request: &'a mut Request,
+    connection: &'a Connection,
     resources: &'a mut Resources,
 }
 
 impl Steps<'_> {
-    fn next(&mut self, controller: Option<&Arc<Controller>>) {
-        match (self.request.action, controller) {
-            (Action::Discard { disk, .. }, _) => self.discard_next(disk),
-            (Action::FlushAll { .. }, Some(controller)) => self.flush_next(controller),
-            (Action::Verify { extent, .. }, _) => self.verify_next(extent),
-            (Action::Copy(_), _) => self.copy_next(),
-            _ => {}
+    fn next(&mut self) {
+        match self.request.action {
+            Action::Discard { disk, .. } => self.discard_next(disk),
+            Action::FlushAll { .. } => self.flush_next(),
+            Action::Verify { extent, .. } => self.verify_next(extent),
+            Action::Copy(_) => self.copy_next(),
+            // They are done in one step.
+            Action::Read(_) | Action::Write { .. } | Action::Compare(_) | Action::WriteZeroes { .. } => {}
+            Action::Flush { .. } | Action::Hints { .. } | Action::Nothing | Action::Controller => {}
         }
     }
 
     /// Whether the next step can begin.
     fn is_between_steps(&self) -> bool {
         self.request.pending == 0 && !self.request.has_failed()
+    }
+
+    /// Starts a step, if the command may still run.
+    fn start(&mut self, disk: usize, kind: u8, operation: Operation) {
+        if self.request.judge_again(self.connection, self.resources).is_ok() {
+            self.request.start(self.resources, disk, kind, operation);
+        }
     }
 
     /// Reads one piece after the other into the same buffer.
@@ -96,12 +105,7 @@ impl Steps<'_> {
             let length = u64::from(self.resources.chunk_bytes).min(extent.length.0 - *begun);
             *begun += length;
             buffer.set_len(length as usize);
-            self.request.start(
-                self.resources,
-                extent.disk,
-                0,
-                Operation::Read { offset, buffer, may_borrow: false },
-            );
+            self.start(extent.disk, 0, Operation::Read { offset, buffer, may_borrow: false });
         }
     }
 
@@ -120,7 +124,7 @@ impl Steps<'_> {
             match outcome {
                 Ok(Some(operation)) => {
                     let piece = self.copy_piece();
-                    self.request.start(self.resources, copying.disk, piece as u8, operation);
+                    self.start(copying.disk, piece as u8, operation);
                 }
                 Ok(None) => {}
                 Err(failure) => self.request.fail(failure),
@@ -166,7 +170,8 @@ impl Steps<'_> {
 
     /// Flushes every disk of the subsystem whose namespace the host sees, as many at a time as a tag can tell apart.
     /// One that fails does not keep the others from being flushed.
-    fn flush_next(&mut self, controller: &Controller) {
+    fn flush_next(&mut self) {
+        let Some(controller) = self.connection.controller() else { return };
         let (subsystem, host) = (controller.subsystem(), &controller.host().nqn);
         let served = Arc::clone(&self.resources.served);
         let is_own = |open: &&OpenDisk| {
@@ -210,12 +215,7 @@ impl Steps<'_> {
             let (next, after) = if done { (next + 1, 0) } else { (next, begun + piece) };
             self.request.action = Action::Discard { disk, ranges, next, begun: after };
             if piece != 0 {
-                self.request.start(
-                    self.resources,
-                    disk,
-                    0,
-                    Operation::Discard { offset: offset + begun, length: piece },
-                );
+                self.start(disk, 0, Operation::Discard { offset: offset + begun, length: piece });
             }
         }
     }

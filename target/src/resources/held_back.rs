@@ -1,4 +1,5 @@
-//! Requests that wait for a disk that does not answer, or that still works on what their host left behind.
+//! Requests that something holds back from their disk: it does not answer, or still works on what their host left
+//! behind, or somebody has claimed their blocks.
 
 use std::collections::VecDeque;
 
@@ -6,14 +7,14 @@ use ringfab_reactor::Time;
 
 use super::RequestId;
 
-/// A command that waits for a disk that is hung or fenced.
+/// A command that is held back.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldBack {
     pub(crate) request: RequestId,
     pub(crate) since: Time,
 }
 
-/// The commands of a core that wait for disks.
+/// The commands of a core that are held back.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBackCommands(VecDeque<HeldBack>);
 

@@ -22,8 +22,8 @@ pub enum State {
     /// Half of a fused operation. It holds no buffer, except what came in its capsule, and waits for the other half;
     /// with the pair's buffers, with a failure of the other half or with its time limit that ends.
     AwaitFused,
-    /// Its disk is hung, or still works on what the host has left behind. It holds no buffer of the pool, and waits
-    /// until the disk answers or its time is over.
+    /// Its disk is hung, or still works on what the host has left behind, or its blocks are claimed. It holds no buffer
+    /// of the pool, and waits until nothing holds it back or its time is over.
     HeldBack,
     /// It waits, in order among all queues of its host, for all the buffers that it will ever need.
     NeedBuffer,
@@ -35,7 +35,7 @@ pub enum State {
     AwaitPartner,
     /// The Compare of a fused pair whose data is here. It waits until the pair's blocks are its own on all cores.
     AwaitClaim,
-    /// It holds its data and waits until a fused pair of another queue releases blocks that it is about.
+    /// Its blocks were claimed while it got its data, which it holds, until a fused pair of another queue releases them.
     BlocksClaimed,
     /// A disk works on it and may have its buffers; the last operation's end is the end of that.
     AtDisk,

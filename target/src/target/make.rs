@@ -92,6 +92,7 @@ impl Target {
         let parameters = NamespaceParameters {
             nsid,
             index: self.namespace_indexes.take(),
+            epoch: Arc::clone(&self.epoch),
             block_bytes: config.block_bytes,
             backing,
             read_only: config.read_only,

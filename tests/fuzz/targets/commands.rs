@@ -14,6 +14,8 @@ mod model {
     #[expect(dead_code, reason = "the target uses more of it")]
     pub(crate) mod disk_failure;
     #[expect(dead_code, reason = "the target uses more of it")]
+    pub(crate) mod epoch;
+    #[expect(dead_code, reason = "the target uses more of it")]
     pub(crate) mod io_record;
     #[expect(dead_code, reason = "the target uses more of it")]
     pub(crate) mod latency;
@@ -21,6 +23,7 @@ mod model {
     pub(crate) mod namespace;
     mod readiness;
 
+    pub(crate) use epoch::Epoch;
     pub(crate) use namespace::Namespace;
 }
 #[path = "../../../target/src/nvm/mod.rs"]
@@ -30,7 +33,7 @@ mod nvm;
 #[expect(unused_imports, reason = "the target uses more of it")]
 mod sync;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use ringfab_block::Backing;
 use ringfab_fuzz::fuzz_target;
@@ -60,6 +63,7 @@ fn named(index: Index, nsid: u32, block_bytes: u32, read_only: bool) -> Namespac
     Namespace::new(NamespaceParameters {
         nsid,
         index,
+        epoch: Arc::default(),
         block_bytes,
         backing: Backing::Null { bytes: BYTES },
         read_only,

@@ -7,7 +7,7 @@ const EVENTS: [Event; 23] = [
     Event::LimitPassed,
     Event::TurnCame,
     Event::PairHasBuffers,
-    Event::DiskAnswers,
+    Event::Unheld,
     Event::BuffersFree,
     Event::RoomFree,
     Event::DataArrived,
@@ -22,7 +22,7 @@ const EVENTS: [Event; 23] = [
     Event::WorkerDone,
     Event::AbortAnswered,
     Event::Aborted,
-    Event::NamespaceHidden,
+    Event::Refused,
     Event::TimedOut,
     Event::Forgotten,
     Event::Abandoned,
@@ -44,14 +44,14 @@ fn the_automaton_of_a_request_is_this_one() {
         [
             "Free: Arrived -> Begin",
             "AwaitLimit: LimitPassed -> TakeTurn, PartnerFailed -> Answer, Aborted -> Answer, \
-             NamespaceHidden -> Answer, Abandoned -> Release",
-            "AwaitTurn: TurnCame -> Admit, Aborted -> Answer, NamespaceHidden -> Answer, Abandoned -> Release",
+             Refused -> Answer, Abandoned -> Release",
+            "AwaitTurn: TurnCame -> Admit, Aborted -> Answer, Refused -> Answer, Abandoned -> Release",
             "AwaitFused: PairHasBuffers -> Fetch, PartnerFailed -> Answer, Aborted -> Answer, \
-             NamespaceHidden -> Answer, TimedOut -> Answer, Abandoned -> Release",
-            "HeldBack: DiskAnswers -> QueueForBuffers, PartnerFailed -> Answer, Aborted -> Answer, \
-             NamespaceHidden -> Answer, TimedOut -> Answer, Abandoned -> Release",
+             Refused -> Answer, TimedOut -> Answer, Abandoned -> Release",
+            "HeldBack: Unheld -> QueueForBuffers, PartnerFailed -> Answer, Aborted -> Answer, \
+             Refused -> Answer, TimedOut -> Answer, Abandoned -> Release",
             "NeedBuffer: BuffersFree -> TakeBuffers, PartnerFailed -> Answer, Aborted -> Answer, \
-             NamespaceHidden -> Answer, Abandoned -> Release",
+             Refused -> Answer, Abandoned -> Release",
             "FetchRoom: RoomFree -> Fetch",
             "DataIn: DataArrived -> Execute",
             "AwaitPartner: PairHasData -> Claim, CompareSucceeded -> StartClaimed, WriteDone -> Answer, \
@@ -78,7 +78,7 @@ fn every_event_in_every_state_has_one_of_three_outcomes_a_step_nothing_or_that_i
     let late = [
         Event::LimitPassed,
         Event::TurnCame,
-        Event::DiskAnswers,
+        Event::Unheld,
         Event::BuffersFree,
         Event::BlocksReleased,
         Event::TimedOut,
@@ -87,7 +87,7 @@ fn every_event_in_every_state_has_one_of_three_outcomes_a_step_nothing_or_that_i
         Event::HostNotified,
         Event::Forgotten,
         Event::Aborted,
-        Event::NamespaceHidden,
+        Event::Refused,
         Event::Abandoned,
         Event::PartnerFailed,
     ];

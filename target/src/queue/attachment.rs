@@ -1,0 +1,46 @@
+//! What a queue is attached to, and which namespaces its host sees there.
+
+use std::sync::Arc;
+
+use crate::controller::Controller;
+use crate::model::{Namespace, QueueRecord};
+use crate::resources::Resources;
+
+/// What a queue belongs to, once its Connect succeeded.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    pub(super) controller: Arc<Controller>,
+    pub(super) record: Arc<QueueRecord>,
+    /// The namespaces that its host sees and others do not, by ascending identifier.
+    own: Vec<Arc<Namespace>>,
+}
+
+impl Attachment {
+    /// What a queue belongs to from now on.
+    pub(super) fn new(controller: Arc<Controller>, record: Arc<QueueRecord>, resources: &Resources) -> Self {
+        let mut this = Self { controller, record, own: Vec::new() };
+        this.refresh_namespaces(resources);
+        this
+    }
+
+    /// Its core serves something else: the host may see other namespaces.
+    pub(super) fn refresh_namespaces(&mut self, resources: &Resources) {
+        let served = resources.served.of(self.controller.subsystem());
+        let shown = served.into_iter().flat_map(|one| one.shown_only_to_some(&self.controller.host().nqn));
+        self.own = shown.cloned().collect();
+    }
+
+    /// A namespace that its host sees and others do not.
+    #[cold]
+    fn own_namespace(&self, nsid: u32) -> Option<&Arc<Namespace>> {
+        let index = self.own.binary_search_by_key(&nsid, |namespace| namespace.nsid());
+        index.ok().map(|index| &self.own[index])
+    }
+
+    /// A namespace that its host sees.
+    #[inline(always)]
+    pub(super) fn namespace<'a>(&'a self, resources: &'a Resources, nsid: u32) -> Option<&'a Arc<Namespace>> {
+        let found = resources.namespaces.find(self.controller.subsystem(), nsid);
+        found.or_else(|| self.own_namespace(nsid))
+    }
+}
