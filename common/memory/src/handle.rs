@@ -197,7 +197,10 @@ impl SharedBuffer {
     pub fn post(self) -> PostedBuffer {
         assert_eq!(self.readers().get(), 0, "posted while a reader looks");
         assert!(!self.is_borrowed(), "posted what is lent");
-        self.0.slot().posted.update(|posted| posted.checked_add(1).expect("fewer posts than a counter can hold"));
+        self.0
+            .slot()
+            .posted
+            .update(|posted| posted.checked_add(1).expect("fewer posts than a counter can hold"));
         PostedBuffer(self)
     }
 
@@ -295,13 +298,20 @@ pub struct PostedBuffer(SharedBuffer);
 impl PostedBuffer {
     /// Nobody writes them any more on this one's behalf.
     pub fn take_back(self) -> SharedBuffer {
-        self.0.clone()
+        self.end();
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped or used again, so the value is moved out exactly once.
+        unsafe { std::ptr::read(&this.0) }
+    }
+
+    fn end(&self) {
+        self.0.0.slot().posted.update(|posted| posted - 1);
     }
 }
 
 impl Drop for PostedBuffer {
     fn drop(&mut self) {
-        self.0.0.slot().posted.update(|posted| posted - 1);
+        self.end();
     }
 }
 

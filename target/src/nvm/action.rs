@@ -84,7 +84,6 @@ pub(crate) enum Access {
 pub(crate) struct Kind {
     /// The command, for people.
     pub(crate) name: &'static str,
-    pub(crate) access: Access,
     /// What a disk is asked to do, where that is no promise.
     pub(crate) at_disk: DiskAction,
     /// Whether it moves blocks of a bounded size: a disk that works ends it soon.
@@ -94,44 +93,27 @@ pub(crate) struct Kind {
 }
 
 impl Kind {
-    const READ: Self = Self::of_blocks("Read", Access::Reads, DiskAction::Read);
-    const WRITE: Self = Self::of_blocks("Write", Access::Writes, DiskAction::Write);
-    const COMPARE: Self = Self::of_blocks("Compare", Access::Reads, DiskAction::Read);
-    const VERIFY: Self = Self::of_blocks("Verify", Access::Reads, DiskAction::Read);
-    const WRITE_ZEROES: Self = Self {
-        name: "Write Zeroes",
-        access: Access::Changes,
-        at_disk: DiskAction::WriteZeroes,
-        is_bounded: false,
-        has_list: false,
-    };
-    const FLUSH: Self = Self {
-        name: "Flush",
-        access: Access::Flushes,
-        at_disk: DiskAction::Flush,
-        is_bounded: false,
-        has_list: false,
-    };
+    const READ: Self = Self::of_blocks("Read", DiskAction::Read);
+    const WRITE: Self = Self::of_blocks("Write", DiskAction::Write);
+    const COMPARE: Self = Self::of_blocks("Compare", DiskAction::Read);
+    const VERIFY: Self = Self::of_blocks("Verify", DiskAction::Read);
+    const WRITE_ZEROES: Self =
+        Self { name: "Write Zeroes", at_disk: DiskAction::WriteZeroes, is_bounded: false, has_list: false };
+    const FLUSH: Self =
+        Self { name: "Flush", at_disk: DiskAction::Flush, is_bounded: false, has_list: false };
     const DISCARD: Self = Self {
         name: "Dataset Management",
-        access: Access::Changes,
         at_disk: DiskAction::Deallocate,
         is_bounded: false,
         has_list: true,
     };
-    const HINTS: Self = Self { access: Access::None, ..Self::DISCARD };
-    const COPY: Self = Self {
-        name: "Copy",
-        access: Access::Changes,
-        at_disk: DiskAction::Write,
-        is_bounded: true,
-        has_list: true,
-    };
-    const NO_IO: Self = Self::of_blocks("an admin command", Access::None, DiskAction::Read);
+    const COPY: Self = Self { name: "Copy", at_disk: DiskAction::Write, is_bounded: true, has_list: true };
+    const NO_IO: Self =
+        Self { name: "an admin command", at_disk: DiskAction::Read, is_bounded: false, has_list: false };
 
     /// Of blocks that the command names, as many as a transfer may have.
-    const fn of_blocks(name: &'static str, access: Access, at_disk: DiskAction) -> Self {
-        Self { name, access, at_disk, is_bounded: !matches!(access, Access::None), has_list: false }
+    const fn of_blocks(name: &'static str, at_disk: DiskAction) -> Self {
+        Self { name, at_disk, is_bounded: true, has_list: false }
     }
 }
 
@@ -172,10 +154,21 @@ impl Action {
             Self::Compare(_) => &Kind::COMPARE,
             Self::WriteZeroes { .. } => &Kind::WRITE_ZEROES,
             Self::Flush { .. } | Self::FlushAll { .. } => &Kind::FLUSH,
-            Self::Discard { .. } => &Kind::DISCARD,
-            Self::Hints { .. } => &Kind::HINTS,
+            Self::Discard { .. } | Self::Hints { .. } => &Kind::DISCARD,
             Self::Verify { .. } => &Kind::VERIFY,
             Self::Copy(_) => &Kind::COPY,
+        }
+    }
+
+    /// How it uses its disk.
+    #[inline(always)]
+    pub(crate) const fn access(&self) -> Access {
+        match self {
+            Self::Read(_) | Self::Compare(_) | Self::Verify { .. } => Access::Reads,
+            Self::Write { .. } => Access::Writes,
+            Self::WriteZeroes { .. } | Self::Discard { .. } | Self::Copy(_) => Access::Changes,
+            Self::Flush { .. } | Self::FlushAll { .. } => Access::Flushes,
+            Self::Nothing | Self::Controller | Self::Hints { .. } => Access::None,
         }
     }
 
@@ -216,9 +209,11 @@ impl Action {
     /// Bytes of the disk that it is about, as far as the command itself says that.
     #[inline(always)]
     pub(crate) const fn bytes(&self) -> DiskBytes {
-        match self.place() {
-            Place::Blocks(extent) if !self.kind().has_list => extent.length,
-            Place::Blocks(_) | Place::Nowhere | Place::Disk(_) | Place::AllDisks { .. } => DiskBytes(0),
+        match *self {
+            Self::Read(extent) | Self::Compare(extent) | Self::Verify { extent, .. } => extent.length,
+            Self::Write { extent, .. } | Self::WriteZeroes { extent, .. } => extent.length,
+            Self::Discard { .. } | Self::Copy(_) | Self::Hints { .. } => DiskBytes(0),
+            Self::Flush { .. } | Self::FlushAll { .. } | Self::Nothing | Self::Controller => DiskBytes(0),
         }
     }
 
@@ -265,7 +260,9 @@ impl Action {
             Self::Flush { .. } | Self::FlushAll { .. } => true,
             Self::Write { durable, .. } | Self::WriteZeroes { durable, .. } => durable,
             Self::Copy(copying) => copying.durable,
-            Self::Nothing | Self::Controller | Self::Read(_) | Self::Compare(_) | Self::Verify { .. } => false,
+            Self::Nothing | Self::Controller | Self::Read(_) | Self::Compare(_) | Self::Verify { .. } => {
+                false
+            }
             Self::Discard { .. } | Self::Hints { .. } => false,
         }
     }

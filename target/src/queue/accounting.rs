@@ -81,7 +81,7 @@ fn is_of_blocks(command: &SubmissionEntry) -> bool {
 
 #[inline(always)]
 fn count(record: &IoRecord, action: &Action) {
-    match action.kind().access {
+    match action.access() {
         Access::Reads => record.note_read(action.bytes().0),
         Access::Writes => record.note_write(action.bytes().0),
         Access::Changes | Access::Flushes | Access::None => record.note_other(),

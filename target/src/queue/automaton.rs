@@ -58,8 +58,8 @@ pub(super) enum Event {
     Disconnected,
 }
 
-/// Where a request continues. The steps from `Begin` to `Send` follow each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// Where a request continues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Wait while a limit is reached.
     Begin,
@@ -93,6 +93,36 @@ pub(super) enum Step {
     Ignore,
     /// This cannot be.
     Never,
+}
+
+impl Step {
+    /// Where it is among the steps of a life, which follow each other; none if it is not one of them.
+    const fn place(self) -> Option<u8> {
+        Some(match self {
+            Self::Begin => 0,
+            Self::TakeTurn => 1,
+            Self::Admit => 2,
+            Self::QueueForBuffers => 3,
+            Self::TakeBuffers => 4,
+            Self::Fetch => 5,
+            Self::Execute => 6,
+            Self::StartDisk => 7,
+            Self::StartClaimed => 8,
+            Self::GoOnAtDisk => 9,
+            Self::Answer => 10,
+            Self::Send => 11,
+            Self::Claim | Self::Release | Self::Ignore | Self::Never => return None,
+        })
+    }
+
+    /// Whether a life that goes on from here comes to another step, or begins with it.
+    #[inline(always)]
+    pub(super) const fn leads_to(self, step: Step) -> bool {
+        match (self.place(), step.place()) {
+            (Some(from), Some(to)) => from <= to,
+            _ => false,
+        }
+    }
 }
 
 /// With which step a request in a state continues after an event.

@@ -136,7 +136,7 @@ impl Commands {
         slot: Slot,
         from: Step,
     ) -> Turn {
-        if from < Step::Answer {
+        if from.leads_to(Step::GoOnAtDisk) {
             match self.live(connection, resources, slot, from) {
                 Ok(()) | Err(Stop::Answer) => {}
                 Err(Stop::Wait(state)) => {
@@ -176,25 +176,25 @@ impl Commands {
         if from != Step::Begin && from != Step::GoOnAtDisk {
             self.table[slot].judge_again(connection, resources)?;
         }
-        if from <= Step::TakeTurn && !resources.turns.is_free(connection.host) {
+        if from.leads_to(Step::TakeTurn) && !resources.turns.is_free(connection.host) {
             self.table[slot].await_begin(connection, resources, from)?;
         }
-        if from <= Step::Admit {
+        if from.leads_to(Step::Admit) {
             self.table[slot].admit(connection, resources)?;
         }
-        if from <= Step::TakeBuffers {
+        if from.leads_to(Step::TakeBuffers) {
             self.get_buffers(connection, resources, slot, from == Step::TakeBuffers)?;
         }
-        if from <= Step::Fetch {
+        if from.leads_to(Step::Fetch) {
             self.fetch(connection, resources, slot)?;
         }
-        if from <= Step::Execute {
+        if from.leads_to(Step::Execute) {
             self.execute(connection, resources, slot)?;
         }
-        if from <= Step::StartDisk {
+        if from.leads_to(Step::StartDisk) {
             self.table[slot].check_claims(resources)?;
         }
-        if from <= Step::StartClaimed {
+        if from.leads_to(Step::StartClaimed) {
             self.table[slot].start_at_disk(connection, resources);
         } else {
             self.table[slot].next_step(connection, resources);

@@ -206,7 +206,7 @@ fn disk_action(action: Action, error: BlockError) -> DiskAction {
 /// The one place where a disk's error becomes a status.
 fn status_of(action: Action, error: BlockError) -> Status {
     // A host that reads that there is no Flush, or that it was asked wrongly, takes its data to be safe without.
-    let flush = action.kind().access == Access::Flushes;
+    let flush = action.access() == Access::Flushes;
     match error {
         _ if flush && !matches!(error, BlockError::Busy | BlockError::Cancelled) => {
             Status::WRITE_FAULT.with_dnr()

@@ -64,7 +64,7 @@ impl Request {
         self.epoch = epoch;
         let attached = connection.attached.as_ref().filter(|_| connection.id != 0 && !self.has_failed());
         let (Some(attached), Some(disk)) = (attached, self.action.disk()) else { return Ok(()) };
-        let access = self.action.kind().access;
+        let access = self.action.access();
         attached.judge(resources, (self.command.nsid.get(), disk), access).map_err(|failure| {
             self.fail(failure);
             Stop::Answer
@@ -133,7 +133,7 @@ impl Attachment {
 /// What limits take a request for, and how many bytes it is about. A pair is its Write. What a Copy is about is not
 /// known before its list of ranges is here.
 fn limited_as(request: &Request, connection: &Connection) -> Option<(FlowKey, u64)> {
-    let direction = match request.action.kind().access {
+    let direction = match request.action.access() {
         Access::Reads => Direction::Read,
         // A disk may have to write zeroes, so they cost what a Write of them does.
         Access::Writes | Access::Changes => Direction::Write,

@@ -76,11 +76,7 @@ impl Connection {
 impl Attachment {
     /// What an I/O command asks for.
     #[inline(always)]
-    fn parse(
-        &self,
-        resources: &Resources,
-        command: &SubmissionEntry,
-    ) -> Result<(Action, Transfer), Failure> {
+    fn parse(&self, resources: &Resources, command: &SubmissionEntry) -> Result<(Action, Transfer), Failure> {
         let controller = &self.controller;
         if controller.io_access() == IoAccess::Refused {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));

@@ -103,6 +103,7 @@ impl Link {
 
     /// Sends data, if there are any, and the response behind them, unless the last of `count` pieces says what it
     /// would.
+    #[inline(always)]
     pub(crate) fn answer(
         &mut self,
         transports: &mut Transports,

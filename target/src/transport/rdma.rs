@@ -81,6 +81,7 @@ pub(super) fn fetch(
 }
 
 /// An RDMA WRITE for each piece, and the response by SEND.
+#[inline(always)]
 pub(super) fn answer(
     rnic: &mut Rnic,
     queue_pair: QueuePairId,

@@ -134,7 +134,12 @@ fn the_steps_of_a_life_follow_each_other() {
         S::Answer,
         S::Send,
     ];
-    assert!(life.is_sorted());
+    for (index, step) in life.iter().enumerate() {
+        let (before, from) = life.split_at(index);
+        assert!(before.iter().all(|earlier| !step.leads_to(*earlier)), "{step:?}");
+        assert!(from.iter().all(|later| step.leads_to(*later)), "{step:?}");
+    }
+    assert!(!S::Begin.leads_to(S::Claim) && !S::Release.leads_to(S::Send));
     // No event leads back to the beginning of a life.
     for (state, event) in State::ALL.into_iter().flat_map(|state| EVENTS.map(|event| (state, event))) {
         assert!(next(state, event) != Step::Begin || state == State::Free, "{event:?} in {state:?}");
