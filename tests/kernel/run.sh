@@ -63,7 +63,7 @@ main() {
     wait
     local took=$((SECONDS - started))
     say "The kernel as the other end: ${#lanes[@]} lanes in $((took / 60)) min $((took % 60)) s"
-    [ ! -e "$TMP/again" ] || sed 's/^/    passed only at the /' "$TMP/again"
+    [ ! -e "$TMP/again" ] || while read -r lane; do tried_again "$lane"; done <"$TMP/again"
     for lane in "${lanes[@]}"; do
         [ -e "$(folder_of "$lane")/passed" ] || fail "the tests against the Linux kernel"
     done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What lib.sh promises of the end of a script: the processes that it has started end, whatever numbers they have, and
-# its folder goes.
+# What lib.sh promises: at the end of a script the processes that it has started end, whatever numbers they have, and its
+# folder goes; and what passed at its second try only is named at the end of all steps.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -23,3 +23,14 @@ bash -euo pipefail -c "$script" || fail "processes with one number break the end
         [ ! -e "/proc/$pid" ] || fail "a process of a script stays"
     done
 } <"$TMP/made"
+
+mkdir "$TMP/bin"
+cat >"$TMP/bin/make" <<'END'
+#!/usr/bin/env bash
+. tests/scripts/lib.sh
+tried_again "second try: $2"
+END
+chmod +x "$TMP/bin/make"
+PATH="$TMP/bin:$PATH" tests/scripts/steps.sh one two >"$TMP/said"
+grep -q 'there should be none): 2$' "$TMP/said" || fail "second tries are not counted: $(cat "$TMP/said")"
+grep -q '^    second try: two$' "$TMP/said" || fail "second tries are not named: $(cat "$TMP/said")"

@@ -24,6 +24,12 @@ not_run() {
     [ -z "${RINGFAB_NOT_RUN:-}" ] || printf '%s\n' "$*" >>"$RINGFAB_NOT_RUN"
 }
 
+# What passed, but not at its first try, is worth a look: here, and in the file that RINGFAB_TRIED_AGAIN names, if it does.
+tried_again() {
+    printf '    passed only at the %s\n' "$*"
+    [ -z "${RINGFAB_TRIED_AGAIN:-}" ] || printf '%s\n' "$*" >>"$RINGFAB_TRIED_AGAIN"
+}
+
 have() { command -v "$1" >/dev/null 2>&1; }
 
 # The time since an unspecified start, in milliseconds.

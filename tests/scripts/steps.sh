@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs targets of the Makefile, one after the other, and says at the end how long each took. Stops at the first that
-# fails.
+# Runs targets of the Makefile, one after the other, and says at the end how long each took, and how many tests passed,
+# but not at their first try: what needs that again and again is broken. Stops at the first that fails.
 #
 #   steps.sh STEP...      a step: a target, and variables of it in the same word: "fuzz SECONDS=5"
 set -euo pipefail
@@ -8,7 +8,10 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 main() {
-    local step words started times=() status=0
+    local step words started times=() again=() status=0
+    begin
+    export RINGFAB_TRIED_AGAIN="$TMP/tried-again"
+    : >"$RINGFAB_TRIED_AGAIN"
     for step in "$@"; do
         started=$SECONDS
         read -ra words <<<"$step"
@@ -18,6 +21,9 @@ main() {
     done
     say "Where the time went: $((SECONDS / 60)) min $((SECONDS % 60)) s in all"
     printf '    %s\n' "${times[@]}"
+    mapfile -t again <"$RINGFAB_TRIED_AGAIN"
+    say "Passed, but not at the first try (there should be none): ${#again[@]}"
+    [ "${#again[@]}" -eq 0 ] || printf '    %s\n' "${again[@]}"
     [ "$status" -eq 0 ] || fail "$step failed"
 }
 

@@ -139,7 +139,7 @@ report() {
     say "$passed tests passed in $(wc -l <"$TMP/programs") programs, $ignored are ignored"
     [ ! -s "$RINGFAB_NOT_RUN" ] || say "$(wc -l <"$RINGFAB_NOT_RUN") could not run:"
     sed 's/^/    /' "$RINGFAB_NOT_RUN"
-    [ ! -e "$TMP/second" ] || sed 's/^/    passed only at the second try, by itself: /' "$TMP/second"
+    [ ! -e "$TMP/second" ] || while read -r name; do tried_again "second try, by itself: $name"; done <"$TMP/second"
     [ "${#failed[@]}" -gt 0 ] || return 0
     say "FAILED:"
     for name in "${failed[@]}"; do

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ringfab_spec::sqe::PropertySize;
 use ringfab_spec::tcp::{CapsuleResp, Digests, PduType};
 use ringfab_spec::{CompletionEntry, FromBytes, SglDescriptor, Status, SubmissionEntry};
-use ringfab_target::core::SilentDisk;
+use ringfab_target::core::{SilentDisk, State};
 use ringfab_tests::raw_tcp::{Pdu, RawTcp, capsule};
 use ringfab_tests::stuck_fs::StuckFs;
 use ringfab_tests::{Caching, PATIENCE, Service, TestTarget, free_port, not_run, wait_until};
@@ -171,6 +171,43 @@ fn what_hangs_is_named_and_its_buffers_do_not_count_against_the_other_disks_of_i
         assert_eq!(response(&mut io).status(), Status::SUCCESS);
     }
     wait_until("the disk is told to answer", || silent_disks(target).is_empty());
+}
+
+#[test]
+fn a_command_for_blocks_that_a_pair_has_claimed_waits_without_buffers_and_can_be_aborted() {
+    let Some(served) = Served::start() else { return };
+    let Served { target, fs } = &served;
+    let (mut admin, mut io, _) = attach(target.address());
+    let pair = |cid: u16, first: bool| {
+        let entry = if first {
+            SubmissionEntry::compare(cid, 2, 0, 1).with_fuse(SubmissionEntry::FUSE_FIRST)
+        } else {
+            SubmissionEntry::write(cid, 2, 0, 1, false).with_fuse(SubmissionEntry::FUSE_SECOND)
+        };
+        capsule(none(), entry, &[0; 4096])
+    };
+    fs.stick();
+    io.say(&[pair(1, true), pair(2, false)].concat());
+    wait_until("the Compare is at the disk", || fs.waiting() == 1);
+    let taken = || target.usage()[0].io_buffers.taken;
+    let before = taken();
+    (10..18).for_each(|cid| io.say(&read(cid, 2, 32)));
+    let held_back = || target.usage()[0].commands_in(State::HeldBack);
+    wait_until("the reads are held back", || held_back() == 8);
+    assert_eq!((taken(), fs.waiting()), (before, 1), "they have no buffers, and the disk has not seen them");
+    io.say(&read(30, 1, 8));
+    assert_eq!(response(&mut io).cid.get(), 30, "the other disk works on");
+    let answer = admin.command(SubmissionEntry::abort(7, 1, 13));
+    assert_eq!((answer.status(), answer.dw0.get()), (Status::SUCCESS, 0));
+    assert_eq!(response(&mut io).cid.get(), 13);
+    fs.release();
+    let mut ended: Vec<(u16, Status)> = (0..9)
+        .map(|_| response(&mut io))
+        .map(|response| (response.cid.get(), response.status()))
+        .collect();
+    ended.sort_by_key(|(cid, _)| *cid);
+    let expected = [1, 2, 10, 11, 12, 14, 15, 16, 17].map(|cid| (cid, Status::SUCCESS));
+    assert_eq!(ended, expected);
 }
 
 #[test]

@@ -244,6 +244,26 @@ fn what_waits_for_a_limit_does_not_run_once_its_namespace_is_removed() {
 }
 
 #[test]
+fn what_waits_for_a_limit_does_not_run_once_its_namespace_is_not_ready() {
+    let target = TestTarget::start(NAMESPACES);
+    let mut guest = Guest::new(&target, HOST);
+    let write = SubmissionEntry::write(50, 1, 0, 1, false);
+    let write = write.with_sgl(SglDescriptor::in_capsule(0, BLOCK as u32));
+    guest.host.send(guest.io, write.as_bytes(), Some(&[9; BLOCK]));
+    expect_waiting(&target, &mut guest, 1);
+    // Its disk can still be written, but hosts would take that for something else.
+    let namespace = &target.target.namespaces()[0];
+    namespace.set_not_ready("a test");
+    target.manager().limit_namespace(None, 1, None, RateLimits::default()).expect("no limit");
+    let ended = &guest.completions(1)[0];
+    assert_eq!((ended.cid.get(), ended.status()), (50, Status::NAMESPACE_NOT_READY));
+    namespace.set_ready(1 << 20, false);
+    let (_, memory) = guest.send_read(1);
+    assert_eq!(guest.completions(1)[0].status(), Status::SUCCESS);
+    assert_eq!(memory.bytes(), [0; BLOCK], "it was not written");
+}
+
+#[test]
 fn what_waits_for_a_limit_does_not_run_once_its_host_is_revoked() {
     let target = TestTarget::start(NAMESPACES);
     let mut manager = target.manager();
