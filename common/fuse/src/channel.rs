@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use io_uring::squeue::Entry128;
 use io_uring::types::Fd;
 use io_uring::{IoUring, cqueue, opcode};
-use ringfab_memory::{Mapping, MemoryError, SharedBuffer};
+use ringfab_memory::{Mapping, MemoryError, PostedBuffer, SharedBuffer};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{IN_OUT_BYTES, InHeader, OP_IN_BYTES, OutHeader, RingCmdReq, RingEntInOut, ring_cmd};
@@ -96,8 +96,8 @@ pub struct Queues {
 
 /// An entry and who has it.
 struct Entry {
-    /// Its payload while it is not lent for a request.
-    payload: Option<SharedBuffer>,
+    /// Its payload while it is not lent for a request: the kernel writes it whenever it likes.
+    payload: Option<PostedBuffer>,
     /// First byte of the payload: the kernel learns it once.
     base: *const u8,
     place: Place,
@@ -133,7 +133,7 @@ impl Channel {
         let headers = Mapping::new(count * STRIDE).map_err(|error: MemoryError| io::Error::other(error))?;
         let entries = payloads.into_iter().map(|payload| {
             let base = payload.io_pointer(0, payload.len()).cast_const();
-            ManuallyDrop::new(Entry { payload: Some(payload), base, place: Place::New, unique: 0 })
+            ManuallyDrop::new(Entry { payload: Some(payload.post()), base, place: Place::New, unique: 0 })
         });
         Ok(Self {
             ring: ManuallyDrop::new(ring),
@@ -223,7 +223,7 @@ impl Channel {
     pub fn take_payload(&mut self, entry: EntryId) -> SharedBuffer {
         let entry = &mut self.entries[entry.index()];
         assert_eq!(entry.place, Place::Ours, "the kernel has it");
-        entry.payload.take().expect("lent once for each request")
+        entry.payload.take().expect("lent once for each request").take_back()
     }
 
     /// Answers the request of an entry, with zero or an error number, and asks for the next one. `payload` is what was
@@ -233,7 +233,7 @@ impl Channel {
         let entry = &mut self.entries[index];
         assert_eq!(entry.place, Place::Ours, "answered once");
         assert!(entry.base == payload.io_pointer(0, payload.len()).cast_const(), "another entry's payload");
-        entry.payload = Some(payload);
+        entry.payload = Some(payload.post());
         entry.place = Place::Kernel;
         let unique = entry.unique;
         let bytes = if errno == 0 { bytes } else { 0 };
@@ -289,7 +289,7 @@ impl Channel {
         }
         // SAFETY: what the kernel is told of are this entry's headers and payload. Both stay where they are until the
         // command has ended: the payload is in `self.entries`, and when the kernel does not end it, `Drop` leaks both.
-        // Who looks at the payload does so through a shared buffer, which promises nothing about who writes.
+        // Nobody else is shown the payload as a slice, since it is posted.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         assert!(pushed.is_ok(), "the queue has room for one command of each entry");
         self.unsubmitted = true;
