@@ -201,10 +201,8 @@ fn a_command_for_blocks_that_a_pair_has_claimed_waits_without_buffers_and_can_be
     assert_eq!((answer.status(), answer.dw0.get()), (Status::SUCCESS, 0));
     assert_eq!(response(&mut io).cid.get(), 13);
     fs.release();
-    let mut ended: Vec<(u16, Status)> = (0..9)
-        .map(|_| response(&mut io))
-        .map(|response| (response.cid.get(), response.status()))
-        .collect();
+    let mut ended: Vec<(u16, Status)> =
+        (0..9).map(|_| response(&mut io)).map(|response| (response.cid.get(), response.status())).collect();
     ended.sort_by_key(|(cid, _)| *cid);
     let expected = [1, 2, 10, 11, 12, 14, 15, 16, 17].map(|cid| (cid, Status::SUCCESS));
     assert_eq!(ended, expected);

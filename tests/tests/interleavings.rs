@@ -18,6 +18,8 @@ mod sync {
     }
 }
 
+#[path = "../../target/src/model/epoch.rs"]
+mod epoch;
 #[path = "../../target/src/controller/io_access.rs"]
 mod io_access;
 #[path = "../../common/memory/src/page_word.rs"]
@@ -214,6 +216,29 @@ fn of_two_cores_that_report_the_same_of_a_disk_one_says_that_it_is_new() {
         let core = thread::spawn(move || other.set_ready(8));
         let here = namespace.set_ready(8);
         assert!(core.join().expect("the core ends") != here, "the disk is back once");
+    });
+}
+
+#[test]
+fn a_command_that_was_let_through_is_judged_again_once_its_namespace_is_not_ready() {
+    loom::model(|| {
+        let state = Arc::new((readiness::Readiness::new(), epoch::Epoch::default()));
+        state.0.set_ready(7);
+        let other = Arc::clone(&state);
+        let closing = thread::spawn(move || {
+            other.0.set_not_ready();
+            other.1.begin();
+        });
+        let (namespace, epoch) = &*state;
+        let judged_in = epoch.now();
+        let was_let_through = namespace.is_ready();
+        // It waits, and is judged again in a new epoch only.
+        let now = epoch.now();
+        if now != judged_in {
+            assert!(!namespace.is_ready(), "who finds a new epoch finds what began it");
+        }
+        closing.join().expect("it ends");
+        assert!(!was_let_through || epoch.now() != judged_in, "it would run on an old verdict");
     });
 }
 

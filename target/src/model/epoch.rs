@@ -1,6 +1,7 @@
-//! When a command that was let through has to be judged again.
+//! When a command that was let through has to be judged again. `tests/tests/interleavings.rs` runs this file under every
+//! interleaving.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering};
 
 /// Counts the changes of what may stop a command that was let through: whether its namespace is ready, whether its host
 /// sees it, and whatever else a [judgement](crate::queue) looks at. Who was judged in another epoch is judged again.
