@@ -194,7 +194,7 @@ fn what_a_sender_wrote_is_visible_to_the_loop_that_has_taken_its_wake_up() {
 #[test]
 fn a_namespace_that_is_ready_has_the_size_that_was_set_before() {
     loom::model(|| {
-        let namespace = Arc::new(readiness::Readiness::new());
+        let namespace = Arc::new(readiness::Readiness::new(Arc::default()));
         let other = Arc::clone(&namespace);
         let core = thread::spawn(move || other.set_ready(8));
         let (ready, blocks) = namespace.get();
@@ -207,7 +207,7 @@ fn a_namespace_that_is_ready_has_the_size_that_was_set_before() {
 #[test]
 fn of_two_cores_that_report_the_same_of_a_disk_one_says_that_it_is_new() {
     loom::model(|| {
-        let namespace = Arc::new(readiness::Readiness::new());
+        let namespace = Arc::new(readiness::Readiness::new(Arc::default()));
         assert!(namespace.set_ready(8));
         let other = Arc::clone(&namespace);
         let core = thread::spawn(move || other.set_not_ready());
@@ -223,14 +223,13 @@ fn of_two_cores_that_report_the_same_of_a_disk_one_says_that_it_is_new() {
 #[test]
 fn a_command_that_was_let_through_is_judged_again_once_its_namespace_is_not_ready() {
     loom::model(|| {
-        let state = Arc::new((readiness::Readiness::new(), epoch::Epoch::default()));
-        state.0.set_ready(7);
-        let other = Arc::clone(&state);
+        let epoch = Arc::new(epoch::Epoch::default());
+        let namespace = Arc::new(readiness::Readiness::new(Arc::clone(&epoch)));
+        namespace.set_ready(7);
+        let other = Arc::clone(&namespace);
         let closing = thread::spawn(move || {
-            other.0.set_not_ready();
-            other.1.begin();
+            other.set_not_ready();
         });
-        let (namespace, epoch) = &*state;
         let judged_in = epoch.now();
         let was_let_through = namespace.is_ready();
         // It waits, and is judged again in a new epoch only.

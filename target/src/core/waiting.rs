@@ -1,5 +1,5 @@
-//! Requests that have waited go on: for buffers, for a limit, for the turn of their host, or because something held them
-//! back.
+//! Requests that have waited go on: for buffers, for a limit, for the turn of their host, or because something held
+//! them back.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! When a command that was let through has to be judged again. `tests/tests/interleavings.rs` runs this file under every
-//! interleaving.
+//! When a command that was let through has to be judged again. `tests/tests/interleavings.rs` runs this file under
+//! every interleaving.
 
 use crate::sync::{AtomicU32, Ordering};
 

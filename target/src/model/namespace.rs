@@ -66,7 +66,6 @@ pub struct Namespace {
     nguid: [u8; 16],
     uuid: Uuid,
     readiness: Readiness,
-    epoch: Arc<Epoch>,
     volatile_cache: AtomicBool,
     /// What was written may be lost, and the system says so once only: from then on no Flush may succeed.
     lost: AtomicBool,
@@ -149,8 +148,7 @@ impl Namespace {
             read_only,
             nguid,
             uuid,
-            readiness: Readiness::new(),
-            epoch,
+            readiness: Readiness::new(epoch),
             volatile_cache: AtomicBool::new(false),
             lost: AtomicBool::new(false),
             shared,
@@ -249,22 +247,13 @@ impl Namespace {
         let mut condition = self.condition();
         (condition.bytes, condition.not_ready) = (bytes, None);
         drop(condition);
-        let changed = self.readiness.set_ready(blocks);
-        self.epoch.begin();
-        changed || old_cache != volatile_cache
+        self.readiness.set_ready(blocks) || old_cache != volatile_cache
     }
 
     /// Its backing is missing or has gone. Returns whether that is new: several cores may find it.
     pub fn set_not_ready(&self, why: impl Into<String>) -> bool {
         let known = self.condition().not_ready.replace(why.into()).is_some();
-        self.close() || !known
-    }
-
-    /// It is not ready. Returns whether it was.
-    fn close(&self) -> bool {
-        let was_ready = self.readiness.set_not_ready();
-        self.epoch.begin();
-        was_ready
+        self.readiness.set_not_ready() || !known
     }
 
     /// What was written to it may be lost. No Flush, and no write that is to be durable, succeeds until
@@ -287,7 +276,7 @@ impl Namespace {
     /// new.
     pub(crate) fn fail_closed(&self, why: impl FnOnce() -> String) -> bool {
         let mut condition = self.condition();
-        let new = self.close();
+        let new = self.readiness.set_not_ready();
         self.lost.store(true, Ordering::Release);
         if new {
             condition.needs_reopen = Some(why());
@@ -298,7 +287,7 @@ impl Namespace {
     /// Hosts would take what it has for something else. It is not ready until [`Namespace::reopened`].
     pub(crate) fn hold_back(&self, why: String) {
         let mut condition = self.condition();
-        self.close();
+        self.readiness.set_not_ready();
         condition.needs_reopen = Some(why);
     }
 

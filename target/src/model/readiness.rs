@@ -4,6 +4,9 @@
 //! finds a namespace ready finds the size that was set before. `tests/tests/interleavings.rs` runs this file under
 //! every interleaving.
 
+use std::sync::Arc;
+
+use super::epoch::Epoch;
 use crate::sync::{AtomicBool, AtomicU64, Ordering};
 
 /// Readiness and size of a namespace.
@@ -12,12 +15,14 @@ pub(crate) struct Readiness {
     /// Size in logical blocks. It is stored before `ready`, and loaded after it.
     blocks: AtomicU64,
     ready: AtomicBool,
+    /// A new one begins with each change: commands were let through because of what was before.
+    epoch: Arc<Epoch>,
 }
 
 impl Readiness {
     /// Not ready, and of no size.
-    pub(crate) fn new() -> Self {
-        Self { blocks: AtomicU64::new(0), ready: AtomicBool::new(false) }
+    pub(crate) fn new(epoch: Arc<Epoch>) -> Self {
+        Self { blocks: AtomicU64::new(0), ready: AtomicBool::new(false), epoch }
     }
 
     /// Whether it can be read and written.
@@ -44,11 +49,14 @@ impl Readiness {
     pub(crate) fn set_ready(&self, blocks: u64) -> bool {
         let old_blocks = self.blocks.swap(blocks, Ordering::Relaxed);
         let was_ready = self.ready.swap(true, Ordering::AcqRel);
+        self.epoch.begin();
         old_blocks != blocks || !was_ready
     }
 
     /// The disk is missing or has gone. Returns whether it was ready: of several cores, one finds that it was.
     pub(crate) fn set_not_ready(&self) -> bool {
-        self.ready.swap(false, Ordering::AcqRel)
+        let was_ready = self.ready.swap(false, Ordering::AcqRel);
+        self.epoch.begin();
+        was_ready
     }
 }
