@@ -1,8 +1,8 @@
 //! What may keep a command from its disk.
 //!
 //! A command is judged when it is parsed: its namespace is ready, its host sees it and may do that to it. Before it has
-//! buffers it may have to wait: for limits, for the turn of its host, or because something holds it back. Whenever it has
-//! waited, it is [judged again](Request::judge_again) if anything has changed since: one comparison says whether.
+//! buffers it may have to wait: for limits, for the turn of its host, or because something holds it back. Whenever it
+//! has waited, it is [judged again](Request::judge_again) if anything has changed since: one comparison says whether.
 //!
 //! What refuses a command belongs into [`Attachment::judge`], and begins a new [epoch](crate::model::Epoch) when it
 //! changes. What has a command wait belongs into [`Connection::holds_back`].
