@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod iwarp;
+pub mod nbd;
 mod ring;
 pub mod tcp;
 mod use_counter;

@@ -7,16 +7,13 @@ mod export;
 #[path = "../../../initiator/front-ends/src/nbd/negotiation.rs"]
 #[expect(dead_code, reason = "the server uses more of it")]
 mod negotiation;
-#[path = "../../../initiator/front-ends/src/nbd/wire.rs"]
-#[expect(dead_code, reason = "the server uses more of it")]
-mod wire;
 
 use ringfab_fuzz::fuzz_target;
 use ringfab_initiator::{Namespace, NamespaceIdentity};
+use ringfab_proto::nbd::{Command, REQUEST_BYTES, Request};
 
 use export::Export;
 use negotiation::{Negotiation, OPTION_BYTES_MAX, Progress};
-use wire::{Command, REQUEST_BYTES, Request};
 
 fuzz_target!(|input: &[u8]| {
     let exports = [named("ns1"), named("ns2")];

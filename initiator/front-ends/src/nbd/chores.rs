@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfab_initiator::blocking::{Controller, Run};
 use ringfab_initiator::{IoError, Namespace};
+use ringfab_proto::nbd::Extent;
 use ringfab_reactor::MailboxSender;
 
 use super::claims::Claims;
 use super::connection::ConnectionId;
-use super::wire::{EXTENTS_MAX, Extent};
+use super::export::EXTENTS_MAX;
 
 /// Threads of one engine's server at most. There is one until somebody needs more.
 const THREADS_MAX: usize = 8;

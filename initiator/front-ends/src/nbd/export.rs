@@ -1,9 +1,11 @@
 //! What a namespace looks like to NBD clients.
 
 use ringfab_initiator::{IoError, Namespace};
+use ringfab_proto::nbd::{Command, Errno, Request, export, flag};
 use ringfab_spec::Status;
 
-use super::wire::{Command, Errno, Request, export, flag};
+/// Extents of one reply at most; a client asks again for the rest.
+pub(crate) const EXTENTS_MAX: usize = 32;
 
 /// The largest request that is advertised; larger ones are refused.
 pub(crate) const REQUEST_BYTES_MAX: u32 = 32 << 20;

@@ -2,11 +2,11 @@
 //!
 //! Clients' sockets, the controller's queues and all buffers live on one ring and one thread. The payload of a write
 //! is received straight into the buffer from which the target fetches it, and the data of a read are sent from the
-//! buffer into which the target wrote them. The data path allocates nothing.
+//! buffer into which the target wrote them. The data path allocates nothing. The bytes of the protocol are in
+//! [`ringfab_proto::nbd`].
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`wire`] | the bytes of the protocol |
 //! | [`export`] | a namespace as clients see it; which requests are valid |
 //! | [`chores`] | what takes several commands or an admin command, on threads of its own |
 //! | [`claims`] | blocks that belong to one writer for a while |
@@ -29,7 +29,6 @@ mod settings;
 mod socket_path;
 mod spread;
 pub(crate) mod uri;
-mod wire;
 
 use std::io;
 use std::net::SocketAddr;

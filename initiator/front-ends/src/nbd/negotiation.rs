@@ -1,10 +1,13 @@
 //! The fixed newstyle handshake: bytes in, bytes out.
 
-use super::export::{Export, REMOVED};
-use super::wire::{
-    BASE_ALLOCATION, BASE_ALLOCATION_ID, IHAVEOPT, NBDMAGIC, OPTION_REPLY_MAGIC, be16, be32, be64, handshake,
-    info, option, reply,
+use ringfab_proto::nbd::{
+    BASE_ALLOCATION, IHAVEOPT, NBDMAGIC, OPTION_REPLY_MAGIC, be16, be32, be64, handshake, info, option, reply,
 };
+
+use super::export::{Export, REMOVED};
+
+/// Our number of the metadata context `base:allocation`.
+pub(crate) const BASE_ALLOCATION_ID: u32 = 1;
 
 /// The longest option that is looked at: a name of 4096 bytes and a list of information. Longer ones are skipped.
 pub(crate) const OPTION_BYTES_MAX: usize = 8192;

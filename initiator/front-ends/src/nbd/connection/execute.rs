@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use ringfab_initiator::{BlockRange, DiscardRanges, IoDone, IoError, IoOperation, IoRequest, Namespace};
+use ringfab_proto::nbd::{Command, Errno, Extent, Request, flag};
 
 use super::super::export::Export;
-use super::super::wire::{Command, Errno, Extent, Request, flag};
 use super::requests::{Failure, WINDOW};
 use super::{
     COMMANDS_MAX, Chore, Connection, Phase, Reply, SMALL_BYTES, ServerContext, Work, part_bytes_max,

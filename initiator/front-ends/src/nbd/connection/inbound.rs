@@ -9,11 +9,11 @@ use std::ops::Range;
 
 use ringfab_initiator::IoOperation;
 use ringfab_memory::SharedBuffer;
+use ringfab_proto::nbd::{Command, Errno, REQUEST_BYTES, Request, flag};
 use ringfab_reactor::{Reactor, ReceiveOp, SocketId, Token};
 
 use super::super::export::REMOVED;
 use super::super::negotiation::Progress;
-use super::super::wire::{Command, Errno, REQUEST_BYTES, Request, flag};
 use super::requests::{edge_bytes, next_bytes};
 use super::{
     Connection, Phase, Reply, SMALL_BYTES, STAGING_BYTES, ServerContext, Work, kind, part_bytes_max,

@@ -6,12 +6,13 @@ use std::ops::Range;
 use std::{io, mem};
 
 use ringfab_memory::SharedBuffer;
+use ringfab_proto::nbd::{
+    CHUNK_HEAD_BYTES, Command, data_chunk, error_chunk, none_chunk, simple_reply, status_chunk,
+};
 use ringfab_reactor::SendBatch;
 
-use super::super::negotiation::greeting;
-use super::super::wire::{
-    CHUNK_HEAD_BYTES, Command, EXTENTS_MAX, data_chunk, error_chunk, none_chunk, simple_reply, status_chunk,
-};
+use super::super::export::EXTENTS_MAX;
+use super::super::negotiation::{BASE_ALLOCATION_ID, greeting};
 use super::buffers::BufferQuota;
 use super::requests::{Failure, Outstanding, REQUESTS_MAX, Reason, WINDOW};
 use super::{Connection, Phase, ServerContext, kind, part_bytes_max};
@@ -151,7 +152,7 @@ impl Connection {
         let Outstanding { request, failure, extents, .. } = self.requests.remove(slot);
         match failure {
             None if request.command == Command::BlockStatus => {
-                batch.push_bytes(&status_chunk(request.cookie, extents.len()));
+                batch.push_bytes(&status_chunk(request.cookie, BASE_ALLOCATION_ID, extents.len()));
                 extents.iter().for_each(|extent| batch.push_bytes(&extent.to_bytes()));
             }
             Some(failure) if self.structured => push_error(batch, request.cookie, failure),

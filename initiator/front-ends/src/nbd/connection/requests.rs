@@ -5,9 +5,9 @@ use std::ops::Range;
 use ringfab_base::{SlotId, Slots};
 use ringfab_initiator::IoError;
 use ringfab_memory::SharedBuffer;
+use ringfab_proto::nbd::{Command, Errno, Extent, Request, flag};
 
 use super::super::export::{Refusal, errno};
-use super::super::wire::{Command, Errno, Extent, Request, flag};
 use crate::failures;
 
 /// Requests of one connection at most; beyond that nothing more is received.

@@ -1,113 +1,167 @@
-//! The bytes of the NBD protocol (doc/proto.md of the NetworkBlockDevice project). All numbers are big endian.
+//! The bytes of the NBD protocol (doc/proto.md of the NetworkBlockDevice project), for servers and clients. All numbers
+//! are big endian.
 
 /// First bytes of a server.
-pub(crate) const NBDMAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
+pub const NBDMAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
 /// Second magic of the newstyle handshake, and the first of every option.
-pub(crate) const IHAVEOPT: u64 = u64::from_be_bytes(*b"IHAVEOPT");
+pub const IHAVEOPT: u64 = u64::from_be_bytes(*b"IHAVEOPT");
 /// Of every reply to an option.
-pub(crate) const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
+pub const OPTION_REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 /// Of every request.
-pub(crate) const REQUEST_MAGIC: u32 = 0x2560_9513;
+pub const REQUEST_MAGIC: u32 = 0x2560_9513;
 /// Of a simple reply.
-pub(crate) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
+pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// Of a chunk of a structured reply.
-pub(crate) const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
+pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
 /// Handshake flags, and the client's answers to them.
-pub(crate) mod handshake {
-    pub(crate) const FIXED_NEWSTYLE: u16 = 1;
-    pub(crate) const NO_ZEROES: u16 = 1 << 1;
+pub mod handshake {
+    /// The fixed newstyle handshake.
+    pub const FIXED_NEWSTYLE: u16 = 1;
+    /// No padding behind the answer to EXPORT_NAME.
+    pub const NO_ZEROES: u16 = 1 << 1;
 }
 
 /// Options.
-pub(crate) mod option {
-    pub(crate) const EXPORT_NAME: u32 = 1;
-    pub(crate) const ABORT: u32 = 2;
-    pub(crate) const LIST: u32 = 3;
-    pub(crate) const INFO: u32 = 6;
-    pub(crate) const GO: u32 = 7;
-    pub(crate) const STRUCTURED_REPLY: u32 = 8;
-    pub(crate) const LIST_META_CONTEXT: u32 = 9;
-    pub(crate) const SET_META_CONTEXT: u32 = 10;
+pub mod option {
+    /// Choose an export and begin, without a reply that could be an error.
+    pub const EXPORT_NAME: u32 = 1;
+    /// End the handshake.
+    pub const ABORT: u32 = 2;
+    /// Name the exports.
+    pub const LIST: u32 = 3;
+    /// Describe an export.
+    pub const INFO: u32 = 6;
+    /// Choose an export and begin.
+    pub const GO: u32 = 7;
+    /// Replies come in chunks.
+    pub const STRUCTURED_REPLY: u32 = 8;
+    /// Name the metadata contexts of an export.
+    pub const LIST_META_CONTEXT: u32 = 9;
+    /// Choose metadata contexts of an export.
+    pub const SET_META_CONTEXT: u32 = 10;
 }
 
 /// Replies to options.
-pub(crate) mod reply {
-    pub(crate) const ACK: u32 = 1;
-    pub(crate) const SERVER: u32 = 2;
-    pub(crate) const INFO: u32 = 3;
-    pub(crate) const META_CONTEXT: u32 = 4;
-    pub(crate) const ERR_UNSUP: u32 = 1 << 31 | 1;
-    pub(crate) const ERR_INVALID: u32 = 1 << 31 | 3;
-    pub(crate) const ERR_UNKNOWN: u32 = 1 << 31 | 6;
-    pub(crate) const ERR_TOO_BIG: u32 = 1 << 31 | 9;
+pub mod reply {
+    /// Done.
+    pub const ACK: u32 = 1;
+    /// An export.
+    pub const SERVER: u32 = 2;
+    /// A piece of information about an export.
+    pub const INFO: u32 = 3;
+    /// A metadata context.
+    pub const META_CONTEXT: u32 = 4;
+    /// The option is not known.
+    pub const ERR_UNSUP: u32 = 1 << 31 | 1;
+    /// The option has wrong data.
+    pub const ERR_INVALID: u32 = 1 << 31 | 3;
+    /// There is no such export.
+    pub const ERR_UNKNOWN: u32 = 1 << 31 | 6;
+    /// The option has too much data.
+    pub const ERR_TOO_BIG: u32 = 1 << 31 | 9;
 }
 
 /// Kinds of information of INFO and GO.
-pub(crate) mod info {
-    pub(crate) const EXPORT: u16 = 0;
-    pub(crate) const NAME: u16 = 1;
-    pub(crate) const DESCRIPTION: u16 = 2;
-    pub(crate) const BLOCK_SIZE: u16 = 3;
+pub mod info {
+    /// Size and flags.
+    pub const EXPORT: u16 = 0;
+    /// Its name.
+    pub const NAME: u16 = 1;
+    /// A text for people.
+    pub const DESCRIPTION: u16 = 2;
+    /// Least, preferred and largest sizes.
+    pub const BLOCK_SIZE: u16 = 3;
 }
 
 /// Transmission flags of an export.
-pub(crate) mod export {
-    pub(crate) const HAS_FLAGS: u16 = 1;
-    pub(crate) const READ_ONLY: u16 = 1 << 1;
-    pub(crate) const SEND_FLUSH: u16 = 1 << 2;
-    pub(crate) const SEND_FUA: u16 = 1 << 3;
-    pub(crate) const SEND_TRIM: u16 = 1 << 5;
-    pub(crate) const SEND_WRITE_ZEROES: u16 = 1 << 6;
-    pub(crate) const SEND_DF: u16 = 1 << 7;
-    pub(crate) const CAN_MULTI_CONN: u16 = 1 << 8;
+pub mod export {
+    /// Always set.
+    pub const HAS_FLAGS: u16 = 1;
+    /// It cannot be changed.
+    pub const READ_ONLY: u16 = 1 << 1;
+    /// It has Flush.
+    pub const SEND_FLUSH: u16 = 1 << 2;
+    /// It has the flag FUA.
+    pub const SEND_FUA: u16 = 1 << 3;
+    /// It has Trim.
+    pub const SEND_TRIM: u16 = 1 << 5;
+    /// It has Write Zeroes.
+    pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
+    /// It has the flag DF.
+    pub const SEND_DF: u16 = 1 << 7;
+    /// Several connections see the same: a flush of one covers writes of all.
+    pub const CAN_MULTI_CONN: u16 = 1 << 8;
 }
 
 /// Command flags.
-pub(crate) mod flag {
-    pub(crate) const FUA: u16 = 1;
-    pub(crate) const NO_HOLE: u16 = 1 << 1;
-    pub(crate) const DF: u16 = 1 << 2;
-    pub(crate) const REQ_ONE: u16 = 1 << 3;
+pub mod flag {
+    /// Reach stable storage before the reply.
+    pub const FUA: u16 = 1;
+    /// The space stays allocated.
+    pub const NO_HOLE: u16 = 1 << 1;
+    /// The reply is not split.
+    pub const DF: u16 = 1 << 2;
+    /// One extent is enough.
+    pub const REQ_ONE: u16 = 1 << 3;
 }
 
 /// Bytes of a request without its payload.
-pub(crate) const REQUEST_BYTES: usize = 28;
+pub const REQUEST_BYTES: usize = 28;
 /// Bytes of a simple reply without its payload.
-pub(crate) const SIMPLE_REPLY_BYTES: usize = 16;
+pub const SIMPLE_REPLY_BYTES: usize = 16;
 /// Bytes of the head of a chunk of a structured reply.
-pub(crate) const CHUNK_HEAD_BYTES: usize = 20;
+pub const CHUNK_HEAD_BYTES: usize = 20;
 
 /// Kinds of chunk of a structured reply.
 mod chunk {
-    pub(super) const NONE: u16 = 0;
-    pub(super) const OFFSET_DATA: u16 = 1;
-    pub(super) const BLOCK_STATUS: u16 = 5;
-    pub(super) const ERROR: u16 = 1 << 15 | 1;
-    pub(super) const FLAG_DONE: u16 = 1;
+    /// Nothing.
+    pub const NONE: u16 = 0;
+    /// Data of an offset.
+    pub const OFFSET_DATA: u16 = 1;
+    /// Extents of a metadata context.
+    pub const BLOCK_STATUS: u16 = 5;
+    /// An error, with a text.
+    pub const ERROR: u16 = 1 << 15 | 1;
+    /// The last chunk of a reply.
+    pub const FLAG_DONE: u16 = 1;
 }
 
 /// An error as it goes over the wire: the numbers are those of Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Errno {
+pub enum Errno {
+    /// It cannot be changed.
     Perm = 1,
+    /// The disk has failed.
     Io = 5,
+    /// The request is wrong.
     Inval = 22,
+    /// There is no space, or it is beyond the end.
     NoSpc = 28,
+    /// It cannot be one chunk.
     Overflow = 75,
+    /// There is no such command.
     NotSup = 95,
+    /// The server ends.
     Shutdown = 108,
 }
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
+pub enum Command {
+    /// Read bytes.
     Read,
+    /// Write the payload.
     Write,
+    /// End the connection; there is no reply.
     Disconnect,
+    /// Make what was written durable.
     Flush,
+    /// The bytes are not needed any more.
     Trim,
+    /// Make bytes read as zeroes.
     WriteZeroes,
+    /// Describe bytes by extents.
     BlockStatus,
     /// One that we do not know.
     Other(u16),
@@ -115,17 +169,22 @@ pub(crate) enum Command {
 
 /// A request as it came; nothing but its magic has been checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request {
-    pub(crate) flags: u16,
-    pub(crate) command: Command,
-    pub(crate) cookie: u64,
-    pub(crate) offset: u64,
-    pub(crate) length: u32,
+pub struct Request {
+    /// Command flags: [`flag`].
+    pub flags: u16,
+    /// What it asks for.
+    pub command: Command,
+    /// The client's own; the reply has it, too.
+    pub cookie: u64,
+    /// First byte of the export.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: u32,
 }
 
 impl Request {
     /// Reads a request; `None` when the magic is wrong, after which nothing of the stream can be trusted.
-    pub(crate) fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
+    pub fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         if be32(bytes, 0) != REQUEST_MAGIC {
             return None;
         }
@@ -149,13 +208,13 @@ impl Request {
     }
 
     /// Bytes that follow the request.
-    pub(crate) fn payload_bytes(&self) -> u32 {
+    pub fn payload_bytes(&self) -> u32 {
         if self.command == Command::Write { self.length } else { 0 }
     }
 }
 
 /// A simple reply; zero stands for success.
-pub(crate) fn simple_reply(error: Option<Errno>, cookie: u64) -> [u8; SIMPLE_REPLY_BYTES] {
+pub fn simple_reply(error: Option<Errno>, cookie: u64) -> [u8; SIMPLE_REPLY_BYTES] {
     let mut bytes = [0; SIMPLE_REPLY_BYTES];
     bytes[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
     bytes[4..8].copy_from_slice(&error.map_or(0, |error| error as u32).to_be_bytes());
@@ -164,10 +223,10 @@ pub(crate) fn simple_reply(error: Option<Errno>, cookie: u64) -> [u8; SIMPLE_REP
 }
 
 /// Bytes of [`data_chunk`].
-pub(crate) const DATA_CHUNK_BYTES: usize = CHUNK_HEAD_BYTES + 8;
+pub const DATA_CHUNK_BYTES: usize = CHUNK_HEAD_BYTES + 8;
 
 /// The head of a chunk that carries `length` bytes of `offset`.
-pub(crate) fn data_chunk(cookie: u64, offset: u64, length: u32, done: bool) -> [u8; DATA_CHUNK_BYTES] {
+pub fn data_chunk(cookie: u64, offset: u64, length: u32, done: bool) -> [u8; DATA_CHUNK_BYTES] {
     let mut bytes = [0; DATA_CHUNK_BYTES];
     bytes[..CHUNK_HEAD_BYTES].copy_from_slice(&chunk_head(chunk::OFFSET_DATA, cookie, length + 8, done));
     bytes[CHUNK_HEAD_BYTES..].copy_from_slice(&offset.to_be_bytes());
@@ -175,30 +234,27 @@ pub(crate) fn data_chunk(cookie: u64, offset: u64, length: u32, done: bool) -> [
 }
 
 /// A last chunk without content: success.
-pub(crate) fn none_chunk(cookie: u64) -> [u8; CHUNK_HEAD_BYTES] {
+pub fn none_chunk(cookie: u64) -> [u8; CHUNK_HEAD_BYTES] {
     chunk_head(chunk::NONE, cookie, 0, true)
 }
 
 /// The metadata context that says what is allocated.
-pub(crate) const BASE_ALLOCATION: &[u8] = b"base:allocation";
-/// Our number of it.
-pub(crate) const BASE_ALLOCATION_ID: u32 = 1;
-/// Extents of one reply at most; a client asks again for the rest.
-pub(crate) const EXTENTS_MAX: usize = 32;
+pub const BASE_ALLOCATION: &[u8] = b"base:allocation";
 
 /// Bytes of an export that are alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Extent {
-    pub(crate) length: u32,
+pub struct Extent {
+    /// How many bytes.
+    pub length: u32,
     /// Nothing is allocated for them.
-    pub(crate) hole: bool,
+    pub hole: bool,
     /// They read as zeroes.
-    pub(crate) zero: bool,
+    pub zero: bool,
 }
 
 impl Extent {
     /// As it goes over the wire.
-    pub(crate) fn to_bytes(self) -> [u8; 8] {
+    pub fn to_bytes(self) -> [u8; 8] {
         let flags = u32::from(self.hole) | u32::from(self.zero) << 1;
         let mut bytes = [0; 8];
         bytes[..4].copy_from_slice(&self.length.to_be_bytes());
@@ -207,20 +263,21 @@ impl Extent {
     }
 }
 
-/// The only chunk of the reply to a block status request, up to its extents.
-pub(crate) fn status_chunk(cookie: u64, extents: usize) -> [u8; CHUNK_HEAD_BYTES + 4] {
+/// The only chunk of the reply to a block status request, up to its extents. `context` is the number that the server has
+/// given to the metadata context.
+pub fn status_chunk(cookie: u64, context: u32, extents: usize) -> [u8; CHUNK_HEAD_BYTES + 4] {
     let mut bytes = [0; CHUNK_HEAD_BYTES + 4];
     let length = 4 + 8 * extents as u32;
     bytes[..CHUNK_HEAD_BYTES].copy_from_slice(&chunk_head(chunk::BLOCK_STATUS, cookie, length, true));
-    bytes[CHUNK_HEAD_BYTES..].copy_from_slice(&BASE_ALLOCATION_ID.to_be_bytes());
+    bytes[CHUNK_HEAD_BYTES..].copy_from_slice(&context.to_be_bytes());
     bytes
 }
 
 /// Bytes of an [`error_chunk`] without its text.
-pub(crate) const ERROR_CHUNK_BYTES: usize = CHUNK_HEAD_BYTES + 6;
+pub const ERROR_CHUNK_BYTES: usize = CHUNK_HEAD_BYTES + 6;
 
 /// The last chunk of a request that failed, up to its text of `text_bytes`.
-pub(crate) fn error_chunk(cookie: u64, error: Errno, text_bytes: u16) -> [u8; ERROR_CHUNK_BYTES] {
+pub fn error_chunk(cookie: u64, error: Errno, text_bytes: u16) -> [u8; ERROR_CHUNK_BYTES] {
     let mut bytes = [0; ERROR_CHUNK_BYTES];
     let length = 6 + u32::from(text_bytes);
     bytes[..CHUNK_HEAD_BYTES].copy_from_slice(&chunk_head(chunk::ERROR, cookie, length, true));
@@ -239,15 +296,15 @@ fn chunk_head(kind: u16, cookie: u64, length: u32, done: bool) -> [u8; CHUNK_HEA
     bytes
 }
 
-pub(crate) fn be16(bytes: &[u8], at: usize) -> u16 {
+pub fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
 }
 
-pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
+pub fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
-pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
+pub fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
@@ -283,7 +340,7 @@ mod tests {
         let error = error_chunk(7, Errno::Inval, 3);
         assert_eq!(error[4..8], [0, 1, 0x80, 1]);
         assert_eq!(error[16..], [0, 0, 0, 9, 0, 0, 0, 22, 0, 3]);
-        assert_eq!(status_chunk(7, 2)[4..], [0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 20, 0, 0, 0, 1]);
+        assert_eq!(status_chunk(7, 1, 2)[4..], [0, 1, 0, 5, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 20, 0, 0, 0, 1]);
         let extent = Extent { length: 512, hole: true, zero: false };
         assert_eq!(extent.to_bytes(), [0, 0, 2, 0, 0, 0, 0, 1]);
         assert_eq!(Extent { hole: false, zero: true, ..extent }.to_bytes()[7], 2);
