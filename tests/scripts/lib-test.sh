@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What lib.sh promises: at the end of a script the processes that it has started end, whatever numbers they have, and its
-# folder goes; and what passed at its second try only is named at the end of all steps.
+# What lib.sh promises: at the end of a script the processes that it has started end, whatever numbers they have, and
+# its folder goes; and what passed at its second try only is named at the end of all steps.
 set -euo pipefail
 # shellcheck source=tests/scripts/lib.sh
 . "$(dirname "$0")/lib.sh"

@@ -24,7 +24,8 @@ not_run() {
     [ -z "${RINGFAB_NOT_RUN:-}" ] || printf '%s\n' "$*" >>"$RINGFAB_NOT_RUN"
 }
 
-# What passed, but not at its first try, is worth a look: here, and in the file that RINGFAB_TRIED_AGAIN names, if it does.
+# What passed, but not at its first try, is worth a look: here, and in the file that RINGFAB_TRIED_AGAIN names, if it
+# does.
 tried_again() {
     printf '    passed only at the %s\n' "$*"
     [ -z "${RINGFAB_TRIED_AGAIN:-}" ] || printf '%s\n' "$*" >>"$RINGFAB_TRIED_AGAIN"

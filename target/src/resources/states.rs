@@ -35,7 +35,7 @@ pub enum State {
     AwaitPartner,
     /// The Compare of a fused pair whose data is here. It waits until the pair's blocks are its own on all cores.
     AwaitClaim,
-    /// Its blocks were claimed while it got its data, which it holds, until a fused pair of another queue releases them.
+    /// Its blocks were claimed while it got its data, which it holds until a fused pair of another queue releases them.
     BlocksClaimed,
     /// A disk works on it and may have its buffers; the last operation's end is the end of that.
     AtDisk,

@@ -17,9 +17,9 @@ const BURST: u16 = 120;
 pub(crate) const EACH: u16 = 100;
 const ENTRIES: u32 = 128;
 
-/// KiB that a queue which was busy once may have more than one that never was. It had about 170. If all are busy at once,
-/// 13 stay. If they are busy one after the other, on a slow machine, it is 25: the allocator loses more between the blocks
-/// of a queue that grows while another shrinks.
+/// KiB that a queue which was busy once may have more than one that never was. It had about 170. If all are busy at
+/// once, 13 stay. If they are busy one after the other, on a slow machine, it is 25: the allocator loses more between
+/// the blocks of a queue that grows while another shrinks.
 const ONCE_BUSY_KIB: u64 = 36;
 
 /// KiB that may stay for each queue that is gone.
