@@ -114,7 +114,7 @@ pub const SIMPLE_REPLY_BYTES: usize = 16;
 pub const CHUNK_HEAD_BYTES: usize = 20;
 
 /// Kinds of chunk of a structured reply.
-mod chunk {
+pub mod chunk {
     /// Nothing.
     pub const NONE: u16 = 0;
     /// Data of an offset.
@@ -296,14 +296,17 @@ fn chunk_head(kind: u16, cookie: u64, length: u32, done: bool) -> [u8; CHUNK_HEA
     bytes
 }
 
+/// Two bytes at a position as a number. A position beyond the end panics.
 pub fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes(bytes[at..at + 2].try_into().expect("two bytes"))
 }
 
+/// Four bytes at a position as a number. A position beyond the end panics.
 pub fn be32(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
 
+/// Eight bytes at a position as a number. A position beyond the end panics.
 pub fn be64(bytes: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
