@@ -11,8 +11,9 @@ use ringfab_initiator::ReconnectPolicy;
 use ringfab_reactor::sim::{DiskFaults, LinkFaults};
 use ringfab_target::core::{CoreUsage, State, StateUsage};
 use ringfab_tests::world::content::Random;
+use ringfab_tests::world::rival::Counts;
 use ringfab_tests::world::scenario::{Incidents, Scenario, Tls};
-use ringfab_tests::world::{Outcome, run, run_changes, run_exact, run_loss};
+use ringfab_tests::world::{Outcome, run, run_all_or_none, run_changes, run_exact, run_loss};
 
 /// Worlds that every run looks at.
 const FIXED_SEEDS: std::ops::Range<u64> = 0..60;
@@ -40,6 +41,9 @@ fn nothing_is_lost_in_the_worlds_of_the_fixed_seeds() {
     let incidents: u32 = outcomes.iter().map(|outcome| outcome.incidents).sum();
     let failures: u64 = outcomes.iter().map(|outcome| outcome.failures).sum();
     assert!(incidents > 100 && failures > 10, "the seeds are worth their time: {incidents}, {failures}");
+    let rivals: Counts = outcomes.iter().map(|outcome| outcome.rivals).sum();
+    let enough = rivals.pairs > 500 && rivals.unequal > 100 && rivals.aborted > 20;
+    assert!(enough, "the seeds are worth their time: {rivals:?}");
 }
 
 #[test]
@@ -67,7 +71,17 @@ fn what_is_served_changes_under_load_and_disturbs_only_whom_it_concerns() {
     for seed in number("SEED").map_or(0..20, |seed| seed..seed + 1) {
         let plain = Scenario::new(seed);
         let (link, disk) = (LinkFaults::default(), DiskFaults::default());
-        run_changes(Scenario { link, disk, clients: plain.clients.max(2), ..plain });
+        run_changes(Scenario { link, disk, clients: plain.clients.max(2), rivals: 0, ..plain });
+    }
+}
+
+#[test]
+fn a_change_is_made_on_all_cores_or_on_none() {
+    for seed in 0..20 {
+        let plain = Scenario::new(seed);
+        let cores = 2 + seed as usize % 3;
+        let (link, disk) = (LinkFaults::default(), DiskFaults::default());
+        run_all_or_none(Scenario { link, disk, cores, rivals: 2, commands: 0, tls: Tls::Off, ..plain });
     }
 }
 
@@ -85,6 +99,7 @@ fn a_write_of_a_lost_connection_that_the_disk_takes_its_time_with_undoes_no_late
             reconnect: ReconnectPolicy { delay: Duration::from_millis(1), ..plain.reconnect },
             calm: Duration::from_millis(500),
             incidents: Incidents::Cuts,
+            rivals: 0,
             ..plain
         };
         run(scenario, number("SEED").is_some());
@@ -95,7 +110,7 @@ fn a_write_of_a_lost_connection_that_the_disk_takes_its_time_with_undoes_no_late
 fn no_flush_succeeds_after_a_write_back_that_failed_until_the_disk_is_opened_anew() {
     for seed in 0..10 {
         let disk = DiskFaults::default();
-        run_loss(Scenario { commands: 0, link: LinkFaults::default(), disk, ..Scenario::new(seed) });
+        run_loss(Scenario { commands: 0, rivals: 0, link: LinkFaults::default(), disk, ..Scenario::new(seed) });
     }
 }
 
@@ -105,7 +120,7 @@ fn the_core_knows_in_which_states_commands_are_and_where_the_time_of_sampled_one
     let disk = DiskFaults { delay_min: slow, delay_max: slow, ..DiskFaults::default() };
     for tcp in [false, true] {
         let scenario = Scenario { commands: 0, clients: 2, tcp, disk: disk.clone(), ..Scenario::new(seed) };
-        let scenario = Scenario { authentication: None, ..scenario };
+        let scenario = Scenario { cores: 1, rivals: 0, authentication: None, ..scenario };
         let scenario = Scenario { link: LinkFaults::default(), ..scenario };
         let [during, after] = run_exact(scenario);
         let at_disk = |usage: &CoreUsage| usage.states.iter().find(|one| one.state == State::AtDisk).copied();
@@ -142,6 +157,7 @@ fn cut_within_messages(seed: u64, incidents: Incidents) -> Scenario {
         disk: DiskFaults::default(),
         reconnect: ReconnectPolicy { fast_io_fail_timeout: None, ..plain.reconnect },
         tls: Tls::Off,
+        rivals: 0,
         ..plain
     }
 }

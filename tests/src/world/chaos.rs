@@ -7,7 +7,7 @@ use ringfab_reactor::sim::{HostId, LinkFaults, World};
 
 use super::content::Random;
 use super::scenario::{Incidents, Scenario};
-use super::server::{DISK, Server};
+use super::server::{Change, DISK, Server};
 
 /// The most incidents of a world, so that every workload comes to its end.
 const INCIDENTS_MAX: u32 = 80;
@@ -30,11 +30,15 @@ enum Repair {
     Keys(u64),
 }
 
-/// What an incident has to be told to the hosts' models.
+/// What is to be done about an incident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
     /// The target's disk has lost its volatile cache.
     PowerLost,
+    /// An administrator changes what is served.
+    Change(Change),
+    /// An administrator has a disk opened anew that has lost something.
+    Reopen,
     /// Nothing that changes what the disk holds.
     Other,
 }
@@ -69,8 +73,8 @@ impl Chaos {
         let now = world.now();
         if let Some(index) = self.repairs.iter().position(|(at, _)| *at <= now) {
             let (_, repair) = self.repairs.swap_remove(index);
-            self.repair(world, scenario, server, repair);
-            return Some((format!("{repair:?} ends"), Incident::Other));
+            let incident = self.repair(world, scenario, server, repair);
+            return Some((format!("{repair:?} ends"), incident));
         }
         if now < self.next {
             return None;
@@ -79,8 +83,8 @@ impl Chaos {
         if !server.is_running() {
             return None;
         }
-        if server.reopen_when_lost() {
-            return Some(("the disk is opened anew".to_owned(), Incident::Other));
+        if server.lost_disk().is_some() {
+            return Some(("the disk is to be opened anew".to_owned(), Incident::Reopen));
         }
         self.incidents += 1;
         if self.incidents == INCIDENTS_MAX {
@@ -89,12 +93,17 @@ impl Chaos {
         Some(self.strike(world, scenario, server, hosts))
     }
 
-    /// Ends everything that is wrong.
-    pub fn stop(&mut self, world: &World, scenario: &Scenario, server: &mut Server, hosts: &[HostId]) {
+    /// Ends everything that is wrong, as far as no administrator has to. Returns what these are to do.
+    pub fn stop(
+        &mut self,
+        world: &World,
+        scenario: &Scenario,
+        server: &Server,
+        hosts: &[HostId],
+    ) -> Vec<Incident> {
         self.next = Time::MAX;
-        for (_, repair) in std::mem::take(&mut self.repairs) {
-            self.repair(world, scenario, server, repair);
-        }
+        let repairs = std::mem::take(&mut self.repairs).into_iter();
+        let incidents = repairs.map(|(_, repair)| self.repair(world, scenario, server, repair)).collect();
         let calm =
             |faults: LinkFaults| LinkFaults { cut_probability: 0.0, refuse_probability: 0.0, ..faults };
         for host in hosts {
@@ -103,6 +112,7 @@ impl Chaos {
         let mut disk = scenario.disk.clone();
         (disk.error_probability, disk.full_probability) = (0.0, 0.0);
         world.set_disk_faults(server.host, DISK, disk);
+        incidents
     }
 
     fn strike(
@@ -115,10 +125,10 @@ impl Chaos {
         let host = self.random.pick(hosts);
         let until = world.now() + self.pause(Duration::from_millis(1500));
         let kinds = match scenario.incidents {
-            Incidents::All => 10,
+            Incidents::All => 11,
             Incidents::Cuts => 1,
             Incidents::CutsAndKeys if self.random.one_in(3) => {
-                return self.exchange_keys(until, server, hosts);
+                return self.exchange_keys(until, scenario.clients);
             }
             Incidents::CutsAndKeys => 1,
         };
@@ -150,25 +160,32 @@ impl Chaos {
                 (format!("the target loses power, for {pause:?}"), Incident::PowerLost)
             }
             8 | 9 if server.is_running() => {
-                (server.change_others(self.random.below(1 << 20)), Incident::Other)
+                let change = Change::Others(self.random.below(1 << 20));
+                ("something else is to be served".to_owned(), Incident::Change(change))
+            }
+            10 if server.is_running() => {
+                let cores = self.random.below(scenario.cores as u64) as u32;
+                let what = "something is to be served that a core cannot open";
+                (what.to_owned(), Incident::Change(Change::Unservable { cores }))
             }
             _ => ("nothing goes wrong".to_owned(), Incident::Other),
         }
     }
 
     /// A host has other keys at the target for a while.
-    fn exchange_keys(&mut self, until: Time, server: &mut Server, hosts: &[HostId]) -> (String, Incident) {
-        let number = self.random.below(hosts.len() as u64);
-        self.repairs.push((until, Repair::Keys(number)));
-        (server.change_keys(number, false), Incident::Other)
+    fn exchange_keys(&mut self, until: Time, hosts: u64) -> (String, Incident) {
+        let host = self.random.below(hosts);
+        self.repairs.push((until, Repair::Keys(host)));
+        ("keys are to be exchanged".to_owned(), Incident::Change(Change::Keys { host, own: false }))
     }
 
-    fn repair(&self, world: &World, scenario: &Scenario, server: &mut Server, repair: Repair) {
+    fn repair(&self, world: &World, scenario: &Scenario, server: &Server, repair: Repair) -> Incident {
         match repair {
             Repair::Partition(host) => world.partition(host, server.host, false),
             Repair::Disk => world.set_disk_faults(server.host, DISK, scenario.disk.clone()),
-            Repair::Keys(number) => drop(server.change_keys(number, true)),
+            Repair::Keys(host) => return Incident::Change(Change::Keys { host, own: true }),
         }
+        Incident::Other
     }
 
     /// Up to twice the mean.

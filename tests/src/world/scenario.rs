@@ -1,5 +1,6 @@
 //! What a seed makes of a world: its sizes, its manners, and how bad it gets.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use ringfab_auth::Group;
@@ -7,7 +8,7 @@ use ringfab_initiator::ReconnectPolicy;
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{DiskFaults, LinkFaults};
 
-use super::content::Random;
+use super::content::{Random, SECTOR_BYTES};
 
 /// The parameters of one world.
 #[derive(Clone, Debug)]
@@ -16,6 +17,12 @@ pub struct Scenario {
     pub seed: u64,
     /// Hosts, each with sectors of its own.
     pub clients: u64,
+    /// Cores of the target.
+    pub cores: usize,
+    /// The longest that a message from one core to another is on its way.
+    pub mailbox_delay: Duration,
+    /// Hosts that change the same blocks by Compare and Write, in clear text.
+    pub rivals: u64,
     /// Bytes of a logical block.
     pub block_bytes: u32,
     /// Sectors of each host.
@@ -75,7 +82,7 @@ pub enum Incidents {
 impl Scenario {
     /// The scenario of a seed.
     pub fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed, 1);
+        let (mut random, mut cores) = (Random::new(seed, 1), Random::new(seed, 3));
         let block_bytes = random.pick(&[512, 512, 4096]);
         let disk = disk(&mut random, block_bytes);
         let link = link(&mut random);
@@ -84,11 +91,13 @@ impl Scenario {
         let scenario = Self {
             seed,
             clients: 1 + random.below(2),
+            cores: cores.pick(&[1, 2, 2, 3]),
+            mailbox_delay: Duration::from_micros(cores.pick(&[0, 20, 500, 20_000])),
             block_bytes,
             sectors: random.pick(&[64, 256, 1024]),
             commands: 150 + random.below(250),
             in_flight: random.pick(&[1, 4, 8, 16]),
-            queues: 1 + random.below(2) as u16,
+            queues: 1 + random.below(2) as u16 + cores.below(2) as u16,
             depth: random.pick(&[1, 4, 16]),
             target_pool: target_pool(&mut random),
             reconnect: reconnect(&mut random),
@@ -98,6 +107,7 @@ impl Scenario {
             digests: [random.one_in(2), random.one_in(2)],
             authentication: random.pick(&[None, None, Some(Group::Null), Some(Group::Ffdhe2048)]),
             tls: Tls::Off,
+            rivals: 0,
             disk,
             link,
         };
@@ -106,7 +116,20 @@ impl Scenario {
             Some(Group::Ffdhe2048) => random.pick(&[Tls::Off, Tls::Configured, Tls::Generated]),
             _ => random.pick(&[Tls::Off, Tls::Configured]),
         };
-        Self { tls, ..scenario }
+        let rivals = if tls == Tls::Off { cores.pick(&[0, 2, 3]) } else { 0 };
+        Self { tls, rivals, ..scenario }
+    }
+
+    /// The sectors that rivals share: each is one register. They are behind those of the hosts.
+    pub fn registers(&self) -> Vec<Range<u64>> {
+        let block = u64::from(self.block_bytes) / SECTOR_BYTES as u64;
+        let first = self.clients * self.sectors;
+        if self.rivals == 0 { Vec::new() } else { vec![first..first + block, first + block..first + 9 * block] }
+    }
+
+    /// Sectors of the disk.
+    pub fn disk_sectors(&self) -> u64 {
+        self.registers().last().map_or(self.clients * self.sectors, |last| last.end)
     }
 }
 

@@ -52,6 +52,8 @@ pub(super) struct Disk {
     pub(super) path: std::path::PathBuf,
     pub(super) bytes: u64,
     pub(super) faults: DiskFaults,
+    /// How often it can still be opened, if not always.
+    pub(super) opens_left: Option<u32>,
     /// Sectors that survive; one that is absent is zero.
     stable: BTreeMap<u64, Sector>,
     /// Versions of sectors since their stable one, each with the number of its write, oldest first.
@@ -71,6 +73,7 @@ impl Disk {
             path,
             bytes,
             faults,
+            opens_left: None,
             stable,
             cache,
             version: 0,

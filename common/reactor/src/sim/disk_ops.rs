@@ -111,6 +111,11 @@ impl Disks {
     ) -> io::Result<(FileId, FileInfo)> {
         let host = machines.ports[port].host;
         let disk = self.find(host, path).ok_or_else(|| errno(libc::ENOENT))?;
+        match &mut self.disks[disk].opens_left {
+            Some(0) => return Err(errno(libc::EMFILE)),
+            Some(left) => *left -= 1,
+            None => {}
+        }
         let FileOptions { direct, read_only } = options;
         let id = machines.ports[port].files.insert(OpenFile {
             disk,

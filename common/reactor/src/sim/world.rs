@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::disk::{Disk, DiskFaults};
 use super::disk_ops::assert_whole_sectors;
@@ -125,6 +126,12 @@ impl World {
         self.0.borrow().net.connections.len()
     }
 
+    /// From now on a message to a core of this host is on its way for a time between these. Those for one mailbox stay
+    /// in order. What a core sends to itself arrives at once.
+    pub fn set_mailbox_delay(&self, host: HostId, delay_min: Duration, delay_max: Duration) {
+        self.0.borrow_mut().machines.hosts[host.0 as usize].mailbox_delay = (delay_min, delay_max);
+    }
+
     /// Gives a host a disk of `bytes` zeroes at a path. Sizes are whole sectors of 512 bytes.
     pub fn add_disk(&self, host: HostId, path: impl AsRef<Path>, bytes: u64, faults: DiskFaults) {
         assert_whole_sectors(bytes, faults.alignment);
@@ -140,6 +147,19 @@ impl World {
             assert_whole_sectors(disk.bytes, faults.alignment);
             disk.faults = faults;
         });
+    }
+
+    /// From now on a disk can be opened so many times, and then fails with `EMFILE`; or always.
+    pub fn set_opens_left(&self, host: HostId, path: impl AsRef<Path>, opens_left: Option<u32>) {
+        self.with_disk(host, path.as_ref(), |disk| disk.opens_left = opens_left);
+    }
+
+    /// How often a disk is open now.
+    pub fn open_files(&self, host: HostId, path: impl AsRef<Path>) -> usize {
+        let state = self.0.borrow();
+        let index = state.disks.find(host, path.as_ref()).expect("a disk of this host");
+        let files = state.machines.ports.iter().flat_map(|port| port.files.values());
+        files.filter(|file| file.disk == index).count()
     }
 
     /// What a reader of the disk would see now.

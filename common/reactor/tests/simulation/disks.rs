@@ -91,6 +91,22 @@ impl Machine {
 }
 
 #[test]
+fn a_disk_can_be_opened_as_often_as_is_left() {
+    let world = World::new(1);
+    let host = world.add_host("a");
+    world.add_disk(host, "/disk", 4096, DiskFaults::default());
+    let mut reactor = Reactor::simulated(&world, host);
+    world.set_opens_left(host, "/disk", Some(1));
+    let (file, _) = reactor.open_file("/disk".as_ref(), FileOptions::default()).expect("one is left");
+    let refused = reactor.open_file("/disk".as_ref(), FileOptions::default()).expect_err("none is left");
+    assert_eq!((refused.raw_os_error(), world.open_files(host, "/disk")), (Some(libc::EMFILE), 1));
+    reactor.close_file(file, OnClose::Finish);
+    world.set_opens_left(host, "/disk", None);
+    assert_eq!(world.open_files(host, "/disk"), 0);
+    assert!(reactor.open_file("/disk".as_ref(), FileOptions::default()).is_ok());
+}
+
+#[test]
 fn a_completed_read_sees_every_completed_write() {
     let mut machine = Machine::new(1, DiskFaults::default());
     assert_eq!(machine.read(0, 512), [0; 512]);
