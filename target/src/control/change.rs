@@ -112,7 +112,8 @@ pub fn reopen_in_turns(
     let found = served.namespaces().find(|(_, one)| Arc::ptr_eq(one, namespace));
     let (subsystem, _) = found.ok_or("there is no such namespace")?;
     let (subsystem, namespace) = (Arc::clone(subsystem.subsystem()), Arc::clone(namespace));
-    let message = ServeMessage::Reopen { subsystem, namespace: Arc::clone(&namespace), files: Arc::default() };
+    let message =
+        ServeMessage::Reopen { subsystem, namespace: Arc::clone(&namespace), files: Arc::default() };
     CoresInTurns::new(cores, turn).broadcast(message)?;
     namespace.reopened();
     Ok(())

@@ -88,8 +88,7 @@ pub fn build(parts: CoreParts) -> io::Result<(Core, Vec<SocketAddr>)> {
 /// # Errors
 /// What the system refuses.
 pub fn build_all(parts: Vec<CoreParts>) -> io::Result<(Vec<Core>, Vec<SocketAddr>)> {
-    let (senders, inboxes): (Vec<_>, Vec<_>) =
-        parts.iter().map(|part| mailbox(part.reactor.waker())).unzip();
+    let (senders, inboxes): (Vec<_>, Vec<_>) = parts.iter().map(|part| mailbox(part.reactor.waker())).unzip();
     let senders: Vec<CoreSender> = senders.into_iter().map(CoreSender).collect();
     let (descriptors, mut cores) = (descriptors_max(parts.len()), Vec::new());
     for (number, (part, inbox)) in parts.into_iter().zip(inboxes).enumerate() {

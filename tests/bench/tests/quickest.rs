@@ -97,7 +97,10 @@ fn what_an_io_costs_in_a_crowd_is_found() {
     for case in cases {
         let sample = figures(&run, case);
         // So short a run may cost less than the visit that is taken off, where it hardly ran.
-        assert!(figure(sample, "iops") > 0.0 && figure(sample, "target_cpu").abs() < 1000.0, "{case}: {sample}");
+        assert!(
+            figure(sample, "iops") > 0.0 && figure(sample, "target_cpu").abs() < 1000.0,
+            "{case}: {sample}"
+        );
     }
     let queues = figures(&run, cases[0]);
     assert!(figure(queues, "worst_millis") <= figure(queues, "millis"), "{queues}");

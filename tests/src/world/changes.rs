@@ -8,8 +8,8 @@ use ringfab_target::Identity;
 use ringfab_target::config::{Access, ListenerConfig};
 
 use super::client::Client;
-use super::scenario::Scenario;
 use super::rival::Rival;
+use super::scenario::Scenario;
 use super::server::{Change, NQN, SPARE, SPARE_NSID};
 use super::{CALM_MAX, Simulation, WORKLOAD_MAX};
 

@@ -1,4 +1,5 @@
-//! A simulated host: the initiator's engine, a workload, and the model of what its sectors may hold.
+//! A simulated host: engines of the initiator that share a controller, a workload, and the model of what its sectors may
+//! hold.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,9 +9,9 @@ use ringfab_auth::{Group, Hash, Policy};
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{
     Authentication, Cause, ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoDone,
-    IoError, IoOperation, IoRequest, Key, Keys, SubmitError, TlsKey,
+    IoError, IoOperation, IoRequest, Key, Keys, SharedController, SubmitError, TlsKey,
 };
-use ringfab_memory::ClassLayout;
+use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::sim::{HostId, World};
 use ringfab_reactor::{Reactor, Time, Wait};
 use ringfab_spec::Status;
@@ -36,14 +37,19 @@ const NSID: u32 = 1;
 pub struct Client {
     /// Its host.
     pub host: HostId,
-    pub(super) engine: Host,
+    engines: Vec<Engine>,
+    /// Which of them gets the next command.
+    next_engine: usize,
     options: ConnectOptions,
-    phase: Phase,
+    /// When it attaches, while it is not attached.
+    attach_at: Time,
     world: World,
     name: String,
     pub(super) checker: Checker,
     pub(super) pending: BTreeMap<u64, Kind>,
     pub(super) random: Random,
+    /// Decides which engine is next.
+    order: Random,
     pub(super) block_sectors: u64,
     pub(super) transfer_sectors_max: u64,
     next_tag: u64,
@@ -53,9 +59,7 @@ pub struct Client {
     failures: u64,
     /// Whether a failure is a bug: nothing is wrong any more.
     strict: bool,
-    /// Whether the engine has lost the controller and not found it again.
-    lost: bool,
-    /// How often it has.
+    /// How often it has lost the controller.
     losses: u32,
     /// Whether its right may be withdrawn.
     may_be_refused: bool,
@@ -63,12 +67,22 @@ pub struct Client {
     proofs: (u64, u64),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An engine, as on a thread of its own.
+struct Engine {
+    host: Host,
+    phase: Phase,
+    /// Whether it has lost the controller and not found it again.
+    lost: bool,
+}
+
+#[derive(Debug)]
 enum Phase {
-    Away { again_at: Time },
+    Away,
+    /// Another engine attaches, and this one is to take part.
+    Invited(SharedController),
     Attaching(ControllerId),
     Ready(ControllerId),
-    Detaching(ControllerId),
+    Detaching,
     Gone,
 }
 
@@ -87,22 +101,23 @@ impl Client {
         let name = format!("host{number}");
         let host = world.add_host(&name);
         world.set_link(host, server.host, scenario.link.clone());
-        let seed = scenario.seed ^ (number + 1) << 32;
-        let config = HostConfig { pool: pool(), rnic: RnicConfig::new(0, [number as u8 + 100; 32]), seed };
-        let mut engine = Host::new(Reactor::simulated(world, host), config).expect("an engine");
-        engine.set_single_threaded();
+        world.set_mailbox_delay(host, Duration::ZERO, scenario.mailbox_delay);
+        let engines =
+            (0..scenario.engines).map(|engine| Engine::new(world, host, scenario, (number, engine)));
         let first = number * scenario.sectors;
         let options = options(server, scenario, number);
         Self {
             host,
-            engine,
+            engines: engines.collect(),
+            next_engine: 0,
             options,
-            phase: Phase::Away { again_at: Time::ZERO },
+            attach_at: Time::ZERO,
             world: world.clone(),
             name,
             checker: Checker::new(first..first + scenario.sectors),
             pending: BTreeMap::new(),
             random: Random::new(scenario.seed, 10 + number),
+            order: Random::new(scenario.seed, 50 + number),
             block_sectors: u64::from(scenario.block_bytes) / SECTOR_BYTES as u64,
             transfer_sectors_max: 0,
             // Stamps are tags, and differ between hosts.
@@ -111,7 +126,6 @@ impl Client {
             remaining: scenario.commands,
             failures: 0,
             strict: false,
-            lost: false,
             losses: 0,
             may_be_refused: scenario.incidents == Incidents::CutsAndKeys,
             proofs: (0, 0),
@@ -130,12 +144,12 @@ impl Client {
 
     /// Whether it can submit.
     pub fn is_ready(&self) -> bool {
-        matches!(self.phase, Phase::Ready(_))
+        self.engines.iter().any(Engine::is_ready)
     }
 
     /// Whether it is attached, as far as it knows.
     pub fn is_connected(&self) -> bool {
-        self.is_ready() && !self.lost
+        self.engines.iter().all(|engine| engine.is_ready() && !engine.lost)
     }
 
     /// How often it has lost its controller.
@@ -155,7 +169,7 @@ impl Client {
 
     /// Whether it has detached.
     pub fn is_gone(&self) -> bool {
-        self.phase == Phase::Gone
+        self.engines.iter().all(|engine| matches!(engine.phase, Phase::Gone))
     }
 
     /// Commands that failed.
@@ -183,19 +197,36 @@ impl Client {
         self.strict = true;
     }
 
-    /// When it acts by itself, beside what its engine waits for.
+    /// When it acts by itself, beside what its engines wait for.
     pub fn due(&self) -> Time {
-        if let Phase::Away { again_at } = self.phase { again_at } else { Time::MAX }
+        if self.is_away() { self.attach_at } else { Time::MAX }
     }
 
-    /// One turn: attaches, takes events, submits. Whether anything was done.
+    /// A turn for each of its engines, in any order; some may be busy elsewhere, and miss it. Whether anything was done.
     pub fn turn(&mut self, trace: &mut Trace) -> bool {
-        self.engine.turn(Wait::No).expect("a turn of the engine");
         let mut active = self.attach_when_due();
-        while let Some(event) = self.engine.next_event() {
-            active = true;
-            self.on_event(event, trace);
+        let mut left: Vec<usize> = (0..self.engines.len()).collect();
+        while !left.is_empty() {
+            let number = left.swap_remove(self.order.below(left.len() as u64) as usize);
+            if self.engines.len() == 1 || !self.order.one_in(4) {
+                active |= self.turn_engine(number, trace);
+            }
         }
+        active | self.submit_more(trace)
+    }
+
+    fn turn_engine(&mut self, number: usize, trace: &mut Trace) -> bool {
+        let mut active = self.engines[number].join_when_invited();
+        self.engines[number].host.turn(Wait::No).expect("a turn of the engine");
+        while let Some(event) = self.engines[number].host.next_event() {
+            active = true;
+            self.on_event(number, event, trace);
+        }
+        active
+    }
+
+    fn submit_more(&mut self, trace: &mut Trace) -> bool {
+        let mut active = false;
         while self.remaining > 0 && self.is_ready() && self.pending.len() < self.in_flight_max {
             self.remaining -= 1;
             active = true;
@@ -206,16 +237,38 @@ impl Client {
 
     /// Leaves in an orderly way.
     pub fn detach(&mut self) {
-        let Phase::Ready(controller) = self.phase else { panic!("{} is not attached", self.name) };
-        self.phase = Phase::Detaching(controller);
-        self.engine.detach(controller);
+        assert!(self.is_connected(), "{} is not attached", self.name);
+        let asked = self.order.below(self.engines.len() as u64) as usize;
+        for (number, engine) in self.engines.iter_mut().enumerate() {
+            let Phase::Ready(controller) = engine.phase else { unreachable!("they are all ready") };
+            engine.phase = Phase::Detaching;
+            if number == asked {
+                engine.host.detach(controller);
+            }
+        }
     }
 
     /// What it still holds after it has left, in words.
     pub fn leftovers(&self) -> Option<String> {
-        let (usage, counters) = (self.engine.pool().usage(), self.engine.rnic_counters());
-        let clean = usage.taken == 0 && counters.queue_pairs == 0 && counters.regions == 0;
-        (!clean).then(|| format!("{}: {usage:?}, {counters:?}", self.name))
+        self.engines.iter().find_map(|engine| {
+            let (usage, counters) = (engine.host.pool().usage(), engine.host.rnic_counters());
+            let clean = usage.taken == 0 && counters.queue_pairs == 0 && counters.regions == 0;
+            (!clean).then(|| format!("{}: {usage:?}, {counters:?}", self.name))
+        })
+    }
+
+    /// Chooses the engine of the next command among those that are ready.
+    pub(super) fn choose_engine(&mut self) {
+        let ready: Vec<usize> = (0..self.engines.len()).filter(|one| self.engines[*one].is_ready()).collect();
+        self.next_engine = match ready[..] {
+            [only] => only,
+            _ => self.order.pick(&ready),
+        };
+    }
+
+    /// The buffers of the engine of the next command.
+    pub(super) fn pool(&self) -> &Pool {
+        self.engines[self.next_engine].host.pool()
     }
 
     /// Submits a command; its model has been told by then.
@@ -227,10 +280,11 @@ impl Client {
         what: &str,
         trace: &mut Trace,
     ) {
-        let Phase::Ready(controller) = self.phase else { panic!("{} is not attached", self.name) };
+        let Engine { host, phase, .. } = &mut self.engines[self.next_engine];
+        let Phase::Ready(controller) = *phase else { panic!("{} is not attached", self.name) };
         trace.tell(self.world.now(), &format!("{} {tag:x} {what}", self.name));
         self.pending.insert(tag, kind);
-        match self.engine.submit(controller, IoRequest { nsid: NSID, tag, operation }) {
+        match host.submit(controller, IoRequest { nsid: NSID, tag, operation }) {
             Ok(()) => {}
             Err(refused) if refused.reason == SubmitError::Full => {
                 self.ended(tag, Err(IoError::NoPath), None, trace);
@@ -246,24 +300,35 @@ impl Client {
     }
 
     fn attach_when_due(&mut self) -> bool {
-        let Phase::Away { again_at } = self.phase else { return false };
-        if self.world.now() < again_at {
+        if self.world.now() < self.due() {
             return false;
         }
-        self.phase = Phase::Attaching(self.engine.attach(self.options.clone()));
+        let others = self.engines.len() as u16 - 1;
+        let Some((leader, followers)) = self.engines.split_first_mut() else { return false };
+        let (controller, shared) = leader.host.attach_shared(self.options.clone(), others);
+        leader.phase = Phase::Attaching(controller);
+        for (follower, shared) in followers.iter_mut().zip(shared) {
+            follower.phase = Phase::Invited(shared);
+        }
         true
     }
 
-    fn on_event(&mut self, event: HostEvent, trace: &mut Trace) {
+    /// Whether none of its engines has a controller.
+    fn is_away(&self) -> bool {
+        self.engines.iter().all(|engine| matches!(engine.phase, Phase::Away))
+    }
+
+    fn on_event(&mut self, number: usize, event: HostEvent, trace: &mut Trace) {
         if let HostEvent::IoDone(IoDone { tag, result, buffer, .. }) = event {
             return self.ended(tag, result, buffer.as_deref(), trace);
         }
-        trace.tell(self.world.now(), &format!("{}: {event:?}", self.name));
-        self.proofs.1 += u64::from(is_refusal(&event));
-        match (event, self.phase) {
-            (HostEvent::Ready { .. }, Phase::Attaching(controller)) => {
-                self.phase = Phase::Ready(controller);
-                let namespace = &self.engine.namespaces(controller)[0];
+        trace.tell(self.world.now(), &format!("{}.{number}: {event:?}", self.name));
+        let engine = &mut self.engines[number];
+        self.proofs.1 += u64::from(number == 0 && is_refusal(&event));
+        match (event, &engine.phase) {
+            (HostEvent::Ready { .. }, &Phase::Attaching(controller)) => {
+                (engine.phase, engine.lost) = (Phase::Ready(controller), false);
+                let namespace = &engine.host.namespaces(controller)[0];
                 self.transfer_sectors_max = u64::from(namespace.transfer_bytes_max()) / SECTOR_BYTES as u64;
             }
             (HostEvent::Failed { error, .. } | HostEvent::Lost { error, .. }, _)
@@ -271,30 +336,33 @@ impl Client {
             {
                 panic!("{} and the target have the same keys, and yet: {error}", self.name)
             }
-            (HostEvent::Reauthenticated { result, .. }, Phase::Ready(_) | Phase::Detaching(_)) => {
+            (HostEvent::Reauthenticated { result, .. }, Phase::Ready(_) | Phase::Detaching) => {
                 assert!(result.is_ok() || self.may_be_refused, "a key that is known: {result:?}");
                 self.proofs.0 += u64::from(result.is_ok());
             }
             (HostEvent::Failed { .. }, Phase::Attaching(_)) => {
-                self.phase = Phase::Away { again_at: self.world.now() + ATTACH_PAUSE };
+                engine.phase = Phase::Away;
+                self.attach_at = self.world.now() + ATTACH_PAUSE;
             }
-            (HostEvent::Detached { trouble, .. }, Phase::Detaching(_)) => {
+            (HostEvent::Detached { trouble, .. }, Phase::Detaching) => {
                 assert!(trouble.is_none(), "{} left with trouble: {trouble:?}", self.name);
-                self.phase = Phase::Gone;
+                engine.phase = Phase::Gone;
             }
-            (HostEvent::Ready { reconnected: true, .. }, Phase::Ready(_)) => self.lost = false,
+            (HostEvent::Ready { reconnected: true, .. }, Phase::Ready(_)) => engine.lost = false,
             (HostEvent::Lost { .. }, Phase::Ready(_)) => {
-                self.lost = true;
-                self.losses += 1;
+                engine.lost = true;
+                self.losses += u32::from(number == 0);
             }
             (HostEvent::Reconnecting { .. } | HostEvent::NamespacesChanged { .. }, Phase::Ready(_)) => {}
             // Its administrator attaches again.
             (HostEvent::Failed { .. }, Phase::Ready(_)) if self.may_be_refused => {
-                self.phase = Phase::Away { again_at: self.world.now() + ATTACH_PAUSE };
-                self.lost = false;
+                engine.phase = Phase::Away;
+                self.attach_at = self.world.now() + ATTACH_PAUSE;
             }
-            (HostEvent::NamespacesChanged { .. }, Phase::Attaching(_) | Phase::Detaching(_)) => {}
-            (event, phase) => panic!("{} did not expect {event:?} while {phase:?}", self.name),
+            // A connection of its own had ended before the leader said that all is ready.
+            (HostEvent::Lost { .. } | HostEvent::Reconnecting { .. }, Phase::Attaching(_)) if number > 0 => {}
+            (HostEvent::NamespacesChanged { .. }, Phase::Attaching(_) | Phase::Detaching) => {}
+            (event, phase) => panic!("{}.{number} did not expect {event:?} while {phase:?}", self.name),
         }
     }
 
@@ -321,6 +389,32 @@ impl Client {
         if let Err(wrong) = judged {
             panic!("{} {tag:x}: {wrong}", self.name);
         }
+    }
+}
+
+impl Engine {
+    /// The engine of a host with a number.
+    fn new(world: &World, host: HostId, scenario: &Scenario, (client, number): (u64, u16)) -> Self {
+        let seed = scenario.seed ^ (client + 1) << 32 ^ u64::from(number) << 48;
+        let rnic = RnicConfig::new(0, [(client as u8 + 100) ^ (number as u8) << 4; 32]);
+        let config = HostConfig { pool: pool(), rnic, seed };
+        let mut host = Host::new(Reactor::simulated(world, host), config).expect("an engine");
+        host.set_single_threaded();
+        Self { host, phase: Phase::Away, lost: false }
+    }
+
+    fn is_ready(&self) -> bool {
+        matches!(self.phase, Phase::Ready(_))
+    }
+
+    /// Takes part in what the first engine attaches, once it has its turn.
+    fn join_when_invited(&mut self) -> bool {
+        if !matches!(self.phase, Phase::Invited(_)) {
+            return false;
+        }
+        let Phase::Invited(shared) = std::mem::replace(&mut self.phase, Phase::Away) else { return false };
+        self.phase = Phase::Attaching(self.host.join(shared));
+        true
     }
 }
 
@@ -365,7 +459,7 @@ fn options(server: &Server, scenario: &Scenario, number: u64) -> ConnectOptions 
         Tls::Configured => options.tls = Some(ringfab_initiator::Tls::new(TlsKey::Known(tls_key(1)))),
         Tls::Generated => options.concatenation = true,
     }
-    (options.queues, options.depth) = (scenario.queues, scenario.depth);
+    (options.queues, options.depth) = (scenario.queues.max(scenario.engines), scenario.depth);
     options.keep_alive = Duration::from_secs(2);
     options.timeouts.connect = Duration::from_secs(1);
     options.timeouts.admin = Duration::from_secs(4);

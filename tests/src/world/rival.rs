@@ -161,7 +161,8 @@ impl Rival {
         for queue in self.connections.io_queues() {
             let length = self.block_sectors as usize * SECTOR_BYTES;
             let memory = self.connections.memory(&vec![0xee; length]).expect("memory");
-            let entry = SubmissionEntry::read(0, nsid, 0, 1).with_sgl(SglDescriptor::transport(length as u32));
+            let entry =
+                SubmissionEntry::read(0, nsid, 0, 1).with_sgl(SglDescriptor::transport(length as u32));
             let data = SubmitData::ToHost(Slice { shared_buffer: memory, offset: 0, length: length as u32 });
             let (tag, what) = (self.tag(), format!("probe of namespace {nsid}"));
             self.start(tag, Kind::Probe, vec![(entry, data)], Some(queue), &what, trace);
@@ -185,7 +186,9 @@ impl Rival {
         while let Some(happened) = self.connections.next() {
             active = true;
             match happened {
-                Happened::Answer { queue, entry } => self.answered((queue, entry.cid.get()), &entry, registers, trace),
+                Happened::Answer { queue, entry } => {
+                    self.answered((queue, entry.cid.get()), &entry, registers, trace)
+                }
                 Happened::Lost => self.lost(registers, trace),
             }
         }
@@ -216,10 +219,18 @@ impl Rival {
         let tag = self.tag();
         registers[register].begin_look(tag);
         let (lba, nlb) = self.blocks(&range);
-        let entry = SubmissionEntry::read(0, NSID, lba, nlb).with_sgl(SglDescriptor::transport(length as u32));
+        let entry =
+            SubmissionEntry::read(0, NSID, lba, nlb).with_sgl(SglDescriptor::transport(length as u32));
         let slice = Slice { shared_buffer: memory.clone(), offset: 0, length: length as u32 };
         let kind = Kind::Look { register, memory };
-        self.start(tag, kind, vec![(entry, SubmitData::ToHost(slice))], None, &format!("look at {range:?}"), trace);
+        self.start(
+            tag,
+            kind,
+            vec![(entry, SubmitData::ToHost(slice))],
+            None,
+            &format!("look at {range:?}"),
+            trace,
+        );
     }
 
     fn write(&mut self, register: usize, registers: &mut [Register], trace: &mut Trace) {
@@ -274,7 +285,8 @@ impl Rival {
         content: &Content,
     ) -> Option<(SubmissionEntry, SubmitData)> {
         let mut bytes = vec![0; content.len() * SECTOR_BYTES];
-        for ((sector, stamp), number) in bytes.chunks_exact_mut(SECTOR_BYTES).zip(content).zip(range.clone()) {
+        for ((sector, stamp), number) in bytes.chunks_exact_mut(SECTOR_BYTES).zip(content).zip(range.clone())
+        {
             fill(sector, *stamp, number);
         }
         let length = bytes.len() as u32;
@@ -323,7 +335,8 @@ impl Rival {
         {
             self.told_aborted(command);
         }
-        let Some(statuses) = self.operations[&tag].statuses.iter().copied().collect::<Option<Vec<Status>>>() else {
+        let Some(statuses) = self.operations[&tag].statuses.iter().copied().collect::<Option<Vec<Status>>>()
+        else {
             return;
         };
         let operation = self.operations.remove(&tag).expect("it has just ended");
@@ -391,7 +404,9 @@ impl Rival {
             let judged = match operation.kind {
                 Kind::Abort { .. } | Kind::Probe => Ok(()),
                 Kind::Look { register, .. } => registers[register].end_look(tag, None).map(drop),
-                Kind::Write { register } | Kind::Pair { register } => registers[register].end(tag, End::Unknown),
+                Kind::Write { register } | Kind::Pair { register } => {
+                    registers[register].end(tag, End::Unknown)
+                }
             };
             judged.expect("what is not known is not wrong");
         }

@@ -19,6 +19,8 @@ pub struct Scenario {
     pub clients: u64,
     /// Cores of the target.
     pub cores: usize,
+    /// Engines of each host, which share a controller.
+    pub engines: u16,
     /// The longest that a message from one core to another is on its way.
     pub mailbox_delay: Duration,
     /// Hosts that change the same blocks by Compare and Write, in clear text.
@@ -92,6 +94,7 @@ impl Scenario {
             seed,
             clients: 1 + random.below(2),
             cores: cores.pick(&[1, 2, 2, 3]),
+            engines: cores.pick(&[1, 1, 2, 3]),
             mailbox_delay: Duration::from_micros(cores.pick(&[0, 20, 500, 20_000])),
             block_bytes,
             sectors: random.pick(&[64, 256, 1024]),
@@ -124,7 +127,11 @@ impl Scenario {
     pub fn registers(&self) -> Vec<Range<u64>> {
         let block = u64::from(self.block_bytes) / SECTOR_BYTES as u64;
         let first = self.clients * self.sectors;
-        if self.rivals == 0 { Vec::new() } else { vec![first..first + block, first + block..first + 9 * block] }
+        if self.rivals == 0 {
+            Vec::new()
+        } else {
+            vec![first..first + block, first + block..first + 9 * block]
+        }
     }
 
     /// Sectors of the disk.

@@ -236,7 +236,9 @@ impl Server {
                 self.add_spare(target, draft);
                 format!("a namespace is to come that {cores} cores can open")
             }
-            Change::Spare if target.served().find(NQN).is_some_and(|one| one.namespace(SPARE_NSID).is_some()) => {
+            Change::Spare
+                if target.served().find(NQN).is_some_and(|one| one.namespace(SPARE_NSID).is_some()) =>
+            {
                 draft.remove_namespace(NQN, SPARE_NSID).expect("it is there");
                 "a namespace with a disk goes".to_owned()
             }
@@ -257,9 +259,8 @@ impl Server {
     }
 
     fn add_spare(&self, target: &Target, draft: &mut Draft) {
-        let namespace = target
-            .make_namespace(NQN, &self.spare, &Identity::from_seed([7; 32]))
-            .expect("memory");
+        let namespace =
+            target.make_namespace(NQN, &self.spare, &Identity::from_seed([7; 32])).expect("memory");
         draft.add_namespace(NQN, namespace).expect("there is none");
     }
 
