@@ -151,6 +151,7 @@ fn cut_within_messages(seed: u64, incidents: Incidents) -> Scenario {
         delay_min: Duration::from_micros(5),
         delay_max: Duration::from_micros(200),
         refuse_probability: 0.0,
+        late_max: Duration::from_millis([0, 100][seed as usize % 2]),
     };
     let plain = Scenario::new(seed);
     Scenario {

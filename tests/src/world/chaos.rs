@@ -104,8 +104,12 @@ impl Chaos {
         self.next = Time::MAX;
         let repairs = std::mem::take(&mut self.repairs).into_iter();
         let incidents = repairs.map(|(_, repair)| self.repair(world, scenario, server, repair)).collect();
-        let calm =
-            |faults: LinkFaults| LinkFaults { cut_probability: 0.0, refuse_probability: 0.0, ..faults };
+        let calm = |faults| LinkFaults {
+            cut_probability: 0.0,
+            refuse_probability: 0.0,
+            late_max: Duration::ZERO,
+            ..faults
+        };
         for host in hosts {
             world.set_link(*host, server.host, calm(scenario.link.clone()));
         }

@@ -87,7 +87,7 @@ impl Scenario {
         let (mut random, mut cores) = (Random::new(seed, 1), Random::new(seed, 3));
         let block_bytes = random.pick(&[512, 512, 4096]);
         let disk = disk(&mut random, block_bytes);
-        let link = link(&mut random);
+        let link = link(&mut random, &mut cores);
         // Long enough for a large command to come through between two incidents.
         let calm_min = (disk.delay_max * 4).max(link.delay_max * 100);
         let scenario = Self {
@@ -153,7 +153,7 @@ fn disk(random: &mut Random, block_bytes: u32) -> DiskFaults {
     }
 }
 
-fn link(random: &mut Random) -> LinkFaults {
+fn link(random: &mut Random, late: &mut Random) -> LinkFaults {
     let (delay_max_us, buffers): (_, &[usize]) =
         random.pick(&[(5, &[4096, 65_536]), (200, &[4096, 65_536]), (5000, &[65_536]), (40_000, &[1 << 20])]);
     LinkFaults {
@@ -163,6 +163,7 @@ fn link(random: &mut Random) -> LinkFaults {
         cut_probability: random.pick(&[0.0, 0.0, 0.00002, 0.0002]),
         refuse_probability: random.pick(&[0.0, 0.0, 0.05]),
         buffer_bytes: random.pick(buffers),
+        late_max: Duration::from_millis(late.pick(&[0, 0, 50, 3000])),
     }
 }
 

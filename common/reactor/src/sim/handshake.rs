@@ -94,6 +94,7 @@ impl Net {
         } else if !shut && !reset {
             self.push_segment(machines, key.peer(), Segment::Finish);
         }
+        self.make_late(machines, key.peer());
         self.forget_if_closed(machines, key.connection);
     }
 
@@ -155,6 +156,7 @@ impl Net {
             end.receives.clear();
             end.arrived.clear();
             self.push_segment(machines, key.peer(), Segment::Reset);
+            self.make_late(machines, key.peer());
             self.forget_if_closed(machines, key.connection);
         }
     }

@@ -26,6 +26,9 @@ pub struct LinkFaults {
     pub refuse_probability: f64,
     /// Bytes that may be on their way to an end and wait there; a send completes when its last byte is within.
     pub buffer_bytes: usize,
+    /// How much later, at most, that arrives which is on its way when an end gives a connection up, or the network does.
+    /// The peer takes it for data of a living connection, while the other end may long have made another one.
+    pub late_max: Duration,
 }
 
 impl Default for LinkFaults {
@@ -37,6 +40,7 @@ impl Default for LinkFaults {
             cut_probability: 0.0,
             refuse_probability: 0.0,
             buffer_bytes: 256 * 1024,
+            late_max: Duration::ZERO,
         }
     }
 }
@@ -280,7 +284,25 @@ impl Net {
                 self.clear_wire(machines, to);
             }
             self.push_segment(machines, to, Segment::Reset);
+            self.make_late(machines, to);
         }
+    }
+
+    /// What is on its way to an end of a connection that is given up takes its time.
+    pub(super) fn make_late(&mut self, machines: &mut Machines, to: EndKey) {
+        let Some(connection) = self.connections.get(&to.connection) else { return };
+        let hosts = connection.ends.each_ref().map(|end| end.host);
+        let late_max = self.faults(hosts[0], hosts[1]).late_max;
+        if late_max.is_zero() {
+            return;
+        }
+        let first = machines.core.after(Duration::ZERO, late_max);
+        let wire = &mut self.end(to).expect("looked up above").wire;
+        if let Some(event) = wire.scheduled.take() {
+            machines.core.unschedule(event);
+        }
+        wire.not_before(first);
+        self.schedule_wire(machines, to);
     }
 
     /// Cuts every connection between two hosts.
@@ -309,8 +331,14 @@ impl Net {
         let faults = self.faults(a, b);
         let (delay_min, delay_max) = (faults.delay_min, faults.delay_max);
         let first = machines.core.after(delay_min, delay_max);
-        let wire = &mut self.end(to).expect("just listed").wire;
-        for (arrival, _) in &mut wire.segments {
+        self.end(to).expect("just listed").wire.not_before(first);
+    }
+}
+
+impl Wire {
+    /// Nothing of what is on it arrives before this.
+    fn not_before(&mut self, first: Time) {
+        for (arrival, _) in &mut self.segments {
             *arrival = (*arrival).max(first);
         }
     }
