@@ -4,6 +4,7 @@
 //! `SEEDS=n` runs so many fresh ones.
 
 use std::env;
+use std::panic::catch_unwind;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ringfab_auth::Group;
@@ -106,6 +107,49 @@ fn a_write_of_a_lost_connection_that_the_disk_takes_its_time_with_undoes_no_late
     }
 }
 
+/// Connections are cut. Their hosts know it at once, and are soon back. The target knows it late, and until then it may
+/// get what was on its way.
+fn late_after_a_cut(seed: u64, late_data: bool) -> Scenario {
+    let plain = Scenario::new(seed);
+    let (delay_max, late_max) = (Duration::from_millis(3), Duration::from_millis(500));
+    Scenario {
+        sectors: 8,
+        in_flight: 4,
+        depth: 4,
+        commands: 400,
+        link: LinkFaults { delay_max, late_max, late_data, ..LinkFaults::default() },
+        disk: DiskFaults::default(),
+        reconnect: ReconnectPolicy { delay: Duration::from_millis(1), ..plain.reconnect },
+        calm: Duration::from_millis(100),
+        incidents: Incidents::Cuts,
+        authentication: None,
+        tls: Tls::Off,
+        rivals: 0,
+        ..plain
+    }
+}
+
+#[test]
+fn hosts_are_back_before_the_target_knows_that_they_had_gone_and_lose_nothing() {
+    let outcomes: Vec<Outcome> = (0..30).map(|seed| run(late_after_a_cut(seed, false), false)).collect();
+    let incidents: u32 = outcomes.iter().map(|outcome| outcome.incidents).sum();
+    assert!(incidents > 100, "the seeds are worth their time: {incidents}");
+}
+
+/// A write that the network delivers late, on a connection that its host has given up, undoes what the host has written
+/// since then. Neither end of ours prevents that. It takes a network that keeps what it carries longer than a host
+/// needs to come back; the world knows such networks, and the model sees what they do.
+#[test]
+fn a_write_that_arrives_after_its_host_is_back_is_found_out() {
+    let found = (0..300).find_map(|seed| {
+        let outcome = catch_unwind(|| run(late_after_a_cut(seed, true), false));
+        let panic = outcome.err()?;
+        Some(panic.downcast_ref::<String>().cloned().unwrap_or_default())
+    });
+    let found = found.expect("one of the seeds shows it");
+    assert!(found.contains("it may show") || found.contains("may hold"), "{found}");
+}
+
 #[test]
 fn no_flush_succeeds_after_a_write_back_that_failed_until_the_disk_is_opened_anew() {
     for seed in 0..10 {
@@ -152,6 +196,7 @@ fn cut_within_messages(seed: u64, incidents: Incidents) -> Scenario {
         delay_max: Duration::from_micros(200),
         refuse_probability: 0.0,
         late_max: Duration::from_millis([0, 100][seed as usize % 2]),
+        late_data: false,
     };
     let plain = Scenario::new(seed);
     Scenario {

@@ -164,6 +164,7 @@ fn link(random: &mut Random, late: &mut Random) -> LinkFaults {
         refuse_probability: random.pick(&[0.0, 0.0, 0.05]),
         buffer_bytes: random.pick(buffers),
         late_max: Duration::from_millis(late.pick(&[0, 0, 50, 3000])),
+        late_data: false,
     }
 }
 
