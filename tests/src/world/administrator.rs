@@ -20,7 +20,7 @@ impl Simulation {
     /// # Panics
     /// When it does not run.
     pub(super) fn change(&mut self, edit: impl FnOnce(&Target, &mut Draft)) -> Result<(), String> {
-        let (target, cores) = self.server.serving().expect("it runs");
+        let (target, cores) = self.servers[0].serving().expect("it runs");
         let mut draft = target.served().draft();
         edit(&target, &mut draft);
         self.apply(&target, &cores, draft)
@@ -38,19 +38,19 @@ impl Simulation {
             && let Some(change) = self.changes.pop_front()
         {
             // Its process is gone, and what was to be changed with it.
-            let Some((target, cores)) = self.server.serving() else { continue };
+            let Some((target, cores)) = self.servers[0].serving() else { continue };
             let mut draft = target.served().draft();
-            let said = self.server.edit(change, &target, &mut draft);
+            let said = self.servers[0].edit(change, &target, &mut draft);
             self.trace.tell(self.world.now(), &said);
-            let boots = self.server.boots();
+            let boots = self.servers[0].boots();
             let outcome = self.apply(&target, &cores, draft);
-            self.world.set_opens_left(self.server.host, SPARE, None);
-            if !self.server.is_running() || self.server.boots() != boots {
+            self.world.set_opens_left(self.servers[0].host, SPARE, None);
+            if !self.servers[0].is_running() || self.servers[0].boots() != boots {
                 continue;
             }
             if matches!(change, Change::Unservable { .. }) {
                 assert!(outcome.is_err(), "a core cannot open it");
-                let open = self.world.open_files(self.server.host, SPARE);
+                let open = self.world.open_files(self.servers[0].host, SPARE);
                 assert_eq!(open, 0, "no core keeps what one of them cannot open: {outcome:?}");
             } else {
                 assert_eq!(outcome, Ok(()), "{said}");
@@ -66,23 +66,23 @@ impl Simulation {
         outcome
     }
 
-    /// What an administrator does about a disk that has lost something: has it opened anew, on every core. Returns
-    /// whether that was needed.
+    /// What an administrator does about a target's disk that has lost something: has it opened anew, on every core.
+    /// Returns whether that was needed.
     ///
     /// # Panics
     /// When a core cannot.
-    pub(super) fn reopen_when_lost(&mut self) -> bool {
+    pub(super) fn reopen_when_lost(&mut self, number: usize) -> bool {
         let (Some(namespace), Some((target, cores)), false) =
-            (self.server.lost_disk(), self.server.serving(), self.is_changing)
+            (self.servers[number].lost_disk(), self.servers[number].serving(), self.is_changing)
         else {
             return false;
         };
-        let (boots, deadline) = (self.server.boots(), self.world.now() + CALM_MAX);
+        let (boots, deadline) = (self.servers[number].boots(), self.world.now() + CALM_MAX);
         self.is_changing = true;
         let mut turn = || self.pass_on("an exchange of a disk", deadline);
         let outcome = reopen_in_turns(&cores, &target, &namespace, &mut turn);
         self.is_changing = false;
-        let same = self.server.is_running() && self.server.boots() == boots;
+        let same = self.servers[number].is_running() && self.servers[number].boots() == boots;
         assert!(outcome.is_ok() || !same, "the disk is there: {outcome:?}");
         true
     }

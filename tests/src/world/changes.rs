@@ -54,11 +54,15 @@ pub fn run_all_or_none(scenario: Scenario) {
     }
     for _ in 0..3 {
         this.make(Change::Spare);
-        assert_eq!(this.world.open_files(this.server.host, SPARE), this.scenario.cores, "each core has it");
+        assert_eq!(
+            this.world.open_files(this.servers[0].host, SPARE),
+            this.scenario.cores,
+            "each core has it"
+        );
         this.probe(Status::SUCCESS);
         this.make(Change::Spare);
         this.probe(Status::INVALID_NAMESPACE);
-        assert_eq!(this.world.open_files(this.server.host, SPARE), 0, "no core has it");
+        assert_eq!(this.world.open_files(this.servers[0].host, SPARE), 0, "no core has it");
     }
 }
 
@@ -106,7 +110,7 @@ impl Simulation {
     }
 
     fn close_the_listener(&mut self) {
-        let config = self.server.config().listeners[0].clone();
+        let config = self.servers[0].config().listeners[0].clone();
         let removed = self.change(|target, draft| {
             let served = target.served();
             let listener = served.listeners().iter().find(|one| one.config().port == config.port);
@@ -129,7 +133,7 @@ impl Simulation {
     /// A listener gives way to another one in one change, which then has its number. When that one cannot be bound, the
     /// first stays.
     fn exchange_listeners(&mut self) {
-        let config = self.server.config().listeners[0].clone();
+        let config = self.servers[0].config().listeners[0].clone();
         let elsewhere = ListenerConfig { port: config.port + 5, ..config.clone() };
         let exchange = |this: &mut Self, from: &ListenerConfig, to: &ListenerConfig| {
             this.change(|target, draft| {
@@ -149,7 +153,7 @@ impl Simulation {
         self.pass(Duration::from_secs(2));
         assert_eq!(losses(self), before, "nobody has to do with it");
         for host in self.hosts.clone() {
-            self.world.cut_links(host, self.server.host);
+            self.world.cut_links(host, self.servers[0].host);
         }
         self.run_until(CALM_MAX, "the cut to be noticed", |this| losses(this) > before);
         self.everybody_is_back();
@@ -166,8 +170,8 @@ impl Simulation {
         assert_eq!(removed, Ok(()));
         let nobody = |this: &Self| this.clients.iter().all(|client| !client.is_connected());
         self.run_until(CALM_MAX, "everybody to be ended", nobody);
-        self.run_until(CALM_MAX, "the target to forget", |this| this.server.leftovers().is_none());
-        let config = self.server.config().subsystems[0].clone();
+        self.run_until(CALM_MAX, "the target to forget", |this| this.servers[0].leftovers().is_none());
+        let config = self.servers[0].config().subsystems[0].clone();
         let added = self.change(|target, draft| {
             let identity = Identity::from_seed([7; 32]);
             target.add_subsystem(draft, &config, &identity).expect("no memory is needed");
@@ -186,7 +190,7 @@ impl Simulation {
     }
 
     /// Lets some time pass.
-    fn pass(&mut self, time: Duration) {
+    pub(super) fn pass(&mut self, time: Duration) {
         let until = self.world.now() + time;
         self.run_until(CALM_MAX, "time to pass", |this| this.world.now() >= until);
     }

@@ -24,8 +24,9 @@ pub struct Chaos {
 
 #[derive(Clone, Copy, Debug)]
 enum Repair {
-    Partition(HostId),
-    Disk,
+    Partition(HostId, HostId),
+    /// The disk that this host has.
+    Disk(HostId),
     /// The keys of the host with this number.
     Keys(u64),
 }
@@ -37,8 +38,8 @@ pub enum Incident {
     PowerLost,
     /// An administrator changes what is served.
     Change(Change),
-    /// An administrator has a disk opened anew that has lost something.
-    Reopen,
+    /// An administrator has the disk of the target with this number opened anew: it has lost something.
+    Reopen(usize),
     /// Nothing that changes what the disk holds.
     Other,
 }
@@ -67,24 +68,28 @@ impl Chaos {
         &mut self,
         world: &World,
         scenario: &Scenario,
-        server: &mut Server,
+        servers: &mut [Server],
         hosts: &[HostId],
     ) -> Option<(String, Incident)> {
         let now = world.now();
         if let Some(index) = self.repairs.iter().position(|(at, _)| *at <= now) {
             let (_, repair) = self.repairs.swap_remove(index);
-            let incident = self.repair(world, scenario, server, repair);
+            let incident = repair.end(world, scenario);
             return Some((format!("{repair:?} ends"), incident));
         }
         if now < self.next {
             return None;
         }
         self.next = now + self.pause(scenario.calm);
+        if let Some(number) = servers.iter().position(|server| server.lost_disk().is_some()) {
+            return Some(("the disk is to be opened anew".to_owned(), Incident::Reopen(number)));
+        }
+        let server = match servers {
+            [only] => only,
+            several => &mut several[self.random.below(scenario.targets) as usize],
+        };
         if !server.is_running() {
             return None;
-        }
-        if server.lost_disk().is_some() {
-            return Some(("the disk is to be opened anew".to_owned(), Incident::Reopen));
         }
         self.incidents += 1;
         if self.incidents == INCIDENTS_MAX {
@@ -98,24 +103,24 @@ impl Chaos {
         &mut self,
         world: &World,
         scenario: &Scenario,
-        server: &Server,
+        servers: &[Server],
         hosts: &[HostId],
     ) -> Vec<Incident> {
         self.next = Time::MAX;
         let repairs = std::mem::take(&mut self.repairs).into_iter();
-        let incidents = repairs.map(|(_, repair)| self.repair(world, scenario, server, repair)).collect();
+        let incidents = repairs.map(|(_, repair)| repair.end(world, scenario)).collect();
         let calm = |faults| LinkFaults {
             cut_probability: 0.0,
             refuse_probability: 0.0,
             late_max: Duration::ZERO,
             ..faults
         };
-        for host in hosts {
+        for (host, server) in hosts.iter().flat_map(|host| servers.iter().map(move |server| (host, server))) {
             world.set_link(*host, server.host, calm(scenario.link.clone()));
         }
         let mut disk = scenario.disk.clone();
         (disk.error_probability, disk.full_probability) = (0.0, 0.0);
-        world.set_disk_faults(server.host, DISK, disk);
+        world.set_disk_faults(servers[0].host, DISK, disk);
         incidents
     }
 
@@ -143,25 +148,27 @@ impl Chaos {
             }
             3 => {
                 world.partition(host, server.host, true);
-                self.repairs.push((until, Repair::Partition(host)));
+                self.repairs.push((until, Repair::Partition(host, server.host)));
                 (format!("{} cannot reach the target", world.host_name(host)), Incident::Other)
             }
             4 => {
                 let mut slow = scenario.disk.clone();
                 slow.delay_max = (slow.delay_max * 10).min(Duration::from_millis(800));
                 world.set_disk_faults(server.host, DISK, slow);
-                self.repairs.push((until, Repair::Disk));
+                self.repairs.push((until, Repair::Disk(server.host)));
                 ("the disk is slow".to_owned(), Incident::Other)
             }
             5 if server.is_running() => {
                 let pause = Duration::from_secs(1) + self.pause(Duration::from_millis(500));
                 server.kill(pause);
-                (format!("the target is killed, for {pause:?}"), Incident::Other)
+                (format!("{} is killed, for {pause:?}", world.host_name(server.host)), Incident::Other)
             }
             6 | 7 => {
                 let pause = self.pause(Duration::from_millis(300));
                 server.lose_power(pause);
-                (format!("the target loses power, for {pause:?}"), Incident::PowerLost)
+                // A disk that several targets have keeps its own.
+                let lost = if scenario.targets == 1 { Incident::PowerLost } else { Incident::Other };
+                (format!("{} loses power, for {pause:?}", world.host_name(server.host)), lost)
             }
             8 | 9 if server.is_running() => {
                 let change = Change::Others(self.random.below(1 << 20));
@@ -183,18 +190,21 @@ impl Chaos {
         ("keys are to be exchanged".to_owned(), Incident::Change(Change::Keys { host, own: false }))
     }
 
-    fn repair(&self, world: &World, scenario: &Scenario, server: &Server, repair: Repair) -> Incident {
-        match repair {
-            Repair::Partition(host) => world.partition(host, server.host, false),
-            Repair::Disk => world.set_disk_faults(server.host, DISK, scenario.disk.clone()),
-            Repair::Keys(host) => return Incident::Change(Change::Keys { host, own: true }),
-        }
-        Incident::Other
-    }
-
     /// Up to twice the mean.
     fn pause(&mut self, mean: Duration) -> Duration {
         let nanos = u64::try_from(mean.as_nanos()).unwrap_or(u64::MAX / 4);
         Duration::from_nanos(self.random.below(nanos * 2 + 1))
+    }
+}
+
+impl Repair {
+    /// Ends what is wrong, or says what an administrator has to do.
+    fn end(self, world: &World, scenario: &Scenario) -> Incident {
+        match self {
+            Self::Partition(host, target) => world.partition(host, target, false),
+            Self::Disk(target) => world.set_disk_faults(target, DISK, scenario.disk.clone()),
+            Self::Keys(host) => return Incident::Change(Change::Keys { host, own: true }),
+        }
+        Incident::Other
     }
 }

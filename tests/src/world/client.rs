@@ -59,6 +59,8 @@ pub struct Client {
     failures: u64,
     /// Whether a failure is a bug: nothing is wrong any more.
     strict: bool,
+    /// When a command has last succeeded.
+    answered: Time,
     /// How often it has lost the controller.
     losses: u32,
     /// Whether its right may be withdrawn.
@@ -126,6 +128,7 @@ impl Client {
             remaining: scenario.commands,
             failures: 0,
             strict: false,
+            answered: Time::ZERO,
             losses: 0,
             may_be_refused: scenario.incidents == Incidents::CutsAndKeys,
             proofs: (0, 0),
@@ -287,7 +290,7 @@ impl Client {
         match host.submit(controller, IoRequest { nsid: NSID, tag, operation }) {
             Ok(()) => {}
             Err(refused) if refused.reason == SubmitError::Full => {
-                self.ended(tag, Err(IoError::NoPath), None, trace);
+                self.ended(tag, Err(IoError::Refused(SubmitError::Full)), None, trace);
             }
             Err(refused) => panic!("{} {tag:x} {what} was refused: {}", self.name, refused.reason),
         }
@@ -366,6 +369,21 @@ impl Client {
         }
     }
 
+    /// A command waits for its path as long as the policy says, counted from a loss. That was after every answer, on
+    /// whichever engine it came.
+    fn check_waited(&mut self, tag: u64, result: Result<(), IoError>) {
+        let now = self.world.now();
+        if result.is_ok() {
+            self.answered = now;
+        }
+        if result != Err(IoError::NoPath) || self.may_be_refused {
+            return;
+        }
+        let limit = self.options.reconnect.fast_io_fail_timeout;
+        let waited = limit.is_some_and(|limit| now >= self.answered + limit);
+        assert!(waited, "{} {tag:x} was to wait for longer: {limit:?} from {:?}", self.name, self.answered);
+    }
+
     /// A command has ended: the model judges.
     fn ended(&mut self, tag: u64, result: Result<(), IoError>, bytes: Option<&[u8]>, trace: &mut Trace) {
         let kind = self.pending.remove(&tag).expect("a command ends once");
@@ -376,6 +394,7 @@ impl Client {
             assert!(!self.strict, "{} {tag:x} failed with {result:?} although nothing is wrong", self.name);
             self.failures += 1;
         }
+        self.check_waited(tag, result);
         let judged = match kind {
             Kind::Read(_) => self.checker.end_read(tag, bytes.filter(|_| result.is_ok())),
             Kind::Compare if result.is_ok() => self.checker.end_compare(tag, Some(true)),

@@ -14,9 +14,11 @@
 //! | [`chaos`] | what goes wrong |
 //! | `administrator` | what is served is changed, on all cores while they run |
 //! | `changes` | what is served changes |
+//! | `aborts` | commands that wait on one core are aborted from another |
 //! | [`content`] | what a sector looks like |
 //! | [`trace`] | the story, for whoever has to understand a failure |
 
+mod aborts;
 mod administrator;
 mod changes;
 pub mod chaos;
@@ -39,6 +41,7 @@ use ringfab_reactor::Time;
 use ringfab_reactor::sim::{DiskFaults, HostId, World};
 use ringfab_target::core::CoreUsage;
 
+pub use aborts::run_aborts;
 pub use changes::{run_all_or_none, run_changes};
 
 use chaos::{Chaos, Incident};
@@ -89,7 +92,8 @@ pub struct Outcome {
 struct Simulation {
     world: World,
     scenario: Scenario,
-    server: Server,
+    /// The targets. All serve the same disk.
+    servers: Vec<Server>,
     clients: Vec<Client>,
     rivals: Vec<Rival>,
     /// The blocks that rivals share.
@@ -126,12 +130,12 @@ pub fn run_loss(scenario: Scenario) {
     simulation.stop_chaos();
     simulation.run_until(CALM_MAX, "attaching", |this| this.clients.iter().all(Client::is_connected));
     assert_eq!(simulation.flush_all(), 0, "the disk is well");
-    simulation.world.fail_write_back(simulation.server.host, DISK);
+    simulation.world.fail_write_back(simulation.servers[0].host, DISK);
     let clients = simulation.clients.len() as u64;
     for _ in 0..3 {
         assert_eq!(simulation.flush_all(), clients, "the disk has said once that something was lost");
     }
-    assert!(simulation.reopen_when_lost());
+    assert!(simulation.reopen_when_lost(0));
     assert_eq!(simulation.flush_all(), 0, "the disk was opened anew");
 }
 
@@ -148,14 +152,14 @@ pub fn run_exact(scenario: Scenario) -> [CoreUsage; 2] {
     simulation.submit_flushes();
     let parked = simulation.clients.len();
     simulation.run_until(CALM_MAX, "the beginning of flushes", |this| {
-        this.server.usage()[0].commands == parked + this.clients.len()
+        this.servers[0].usage()[0].commands == parked + this.clients.len()
     });
-    let during = simulation.server.usage()[0].clone();
+    let during = simulation.servers[0].usage()[0].clone();
     simulation.settle("flushes");
     for _ in 0..FLUSHES {
         assert_eq!(simulation.flush_all(), 0, "the disk is well");
     }
-    [during, simulation.server.usage()[0].clone()]
+    [during, simulation.servers[0].usage()[0].clone()]
 }
 
 impl Simulation {
@@ -176,15 +180,23 @@ impl Simulation {
 
     fn new(scenario: Scenario, print: bool) -> Self {
         let world = World::new(scenario.seed);
-        let target = world.add_host("target");
+        let targets: Vec<HostId> =
+            (0..scenario.targets).map(|number| world.add_host(&format!("target{number}"))).collect();
+        let target = targets[0];
         let bytes = scenario.disk_sectors() * SECTOR_BYTES as u64;
         world.add_disk(target, DISK, bytes, scenario.disk.clone());
         world.add_disk(target, SPARE, SPARE_BYTES, DiskFaults::default());
-        let server = Server::new(&world, target, &scenario);
-        let clients: Vec<Client> =
-            (0..scenario.clients).map(|number| Client::new(&world, &server, &scenario, number)).collect();
+        for other in &targets[1..] {
+            world.share_disk((target, DISK.as_ref()), (*other, DISK.as_ref()));
+        }
+        let servers: Vec<Server> =
+            targets.into_iter().map(|host| Server::new(&world, host, &scenario)).collect();
+        let server_of = |number: u64| &servers[number as usize % servers.len()];
+        let clients: Vec<Client> = (0..scenario.clients)
+            .map(|number| Client::new(&world, server_of(number), &scenario, number))
+            .collect();
         let rivals: Vec<Rival> =
-            (0..scenario.rivals).map(|number| Rival::new(&world, &server, &scenario, number)).collect();
+            (0..scenario.rivals).map(|number| Rival::new(&world, &servers[0], &scenario, number)).collect();
         let may_be_torn = scenario.disk.error_probability > 0.0 || scenario.disk.full_probability > 0.0;
         let registers =
             scenario.registers().into_iter().map(|range| Register::new(range, may_be_torn)).collect();
@@ -197,7 +209,7 @@ impl Simulation {
         Self {
             world,
             scenario,
-            server,
+            servers,
             clients,
             rivals,
             registers,
@@ -225,10 +237,12 @@ impl Simulation {
             let back = |client: &Client| client.is_connected() && client.is_idle();
             let rivals_are_back = this.rivals.iter().all(Rival::is_connected);
             let all_are_back = this.clients.iter().all(back) && rivals_are_back;
-            this.world.now() >= quiet && this.server.is_running() && all_are_back
+            this.world.now() >= quiet && this.servers.iter().all(Server::is_running) && all_are_back
         });
         // Until here a flush may have failed; from now on none does.
-        self.reopen_when_lost();
+        for number in 0..self.servers.len() {
+            self.reopen_when_lost(number);
+        }
         self.clients.iter_mut().for_each(Client::set_strict);
     }
 
@@ -246,14 +260,19 @@ impl Simulation {
         for client in &self.clients {
             let range = client.checker().range();
             let length = (range.end - range.start) as usize * SECTOR_BYTES;
-            let (visible, stable) = self.server.disk(range.start * SECTOR_BYTES as u64, length);
+            let (visible, stable) = self.servers[0].disk(range.start * SECTOR_BYTES as u64, length);
             let checked = client.checker().check_disk(&visible, &stable);
             assert_eq!(checked, Ok(()), "the disk after the last flush");
         }
+        self.check_registers();
+    }
+
+    /// A look at what rivals share, on the disk itself.
+    fn check_registers(&mut self) {
         for register in &mut self.registers {
             let range = register.range();
             let length = (range.end - range.start) as usize * SECTOR_BYTES;
-            let (visible, _) = self.server.disk(range.start * SECTOR_BYTES as u64, length);
+            let (visible, _) = self.servers[0].disk(range.start * SECTOR_BYTES as u64, length);
             assert_eq!(register.check_disk(&visible), Ok(()), "what rivals have left");
         }
     }
@@ -268,8 +287,8 @@ impl Simulation {
         for client in &self.clients {
             assert_eq!(client.leftovers(), None);
         }
-        self.run_until(CALM_MAX, "the target to forget", |this| this.server.leftovers().is_none());
-        assert_eq!(self.server.violations(), 0, "both ends are ours");
+        self.run_until(CALM_MAX, "targets to forget", |this| this.leftovers().is_empty());
+        assert!(self.servers.iter().all(|one| one.violations() == 0), "both ends are ours");
     }
 
     fn outcome(&self) -> Outcome {
@@ -301,8 +320,8 @@ impl Simulation {
     /// Lets time pass until something happens, which all act on.
     fn pass_on(&mut self, what: &str, deadline: Time) {
         if self.world.now() >= deadline {
-            let left = self.server.leftovers();
-            panic!("{what} did not come to an end in time; the target holds {left:?}");
+            let left = self.leftovers();
+            panic!("{what} did not come to an end in time; the targets hold {left:?}");
         }
         self.world.advance_until(self.next_action().min(deadline));
         self.turn_all();
@@ -313,10 +332,10 @@ impl Simulation {
         // What a turn of an engine has brought about is sent by its next one.
         let mut quiet = 0;
         while quiet < 2 {
-            if self.server.boot_when_due() {
-                self.trace.tell(self.world.now(), "the target boots");
+            for server in self.servers.iter_mut().filter_map(Server::booted_when_due) {
+                self.trace.tell(self.world.now(), &format!("{} boots", self.world.host_name(server)));
             }
-            let happened = self.chaos.act(&self.world, &self.scenario, &mut self.server, &self.hosts);
+            let happened = self.chaos.act(&self.world, &self.scenario, &mut self.servers, &self.hosts);
             if let Some((what, incident)) = happened {
                 self.trace.tell(self.world.now(), &what);
                 self.act_on(incident);
@@ -327,6 +346,11 @@ impl Simulation {
         }
     }
 
+    /// What targets still hold for hosts, in words.
+    fn leftovers(&self) -> Vec<String> {
+        self.servers.iter().filter_map(Server::leftovers).collect()
+    }
+
     /// What is to be done about an incident.
     fn act_on(&mut self, incident: Incident) {
         match incident {
@@ -335,21 +359,24 @@ impl Simulation {
                 self.registers.iter_mut().for_each(Register::power_lost);
             }
             Incident::Change(change) => self.changes.push_back(change),
-            Incident::Reopen => drop(self.reopen_when_lost()),
+            Incident::Reopen(number) => {
+                self.reopen_when_lost(number);
+            }
             Incident::Other => {}
         }
     }
 
     /// A turn for everybody, in any order. Whether a host did anything.
     fn turn_each(&mut self) -> bool {
-        let Self { server, clients, rivals, registers, random, trace, .. } = self;
-        let mut left: Vec<usize> = (0..=clients.len() + rivals.len()).collect();
+        let Self { servers, clients, rivals, registers, random, trace, .. } = self;
+        let (first_rival, targets) = (servers.len() + clients.len(), servers.len());
+        let mut left: Vec<usize> = (0..first_rival + rivals.len()).collect();
         let mut active = false;
         while !left.is_empty() {
             match left.swap_remove(random.below(left.len() as u64) as usize) {
-                0 => server.turn(),
-                number if number <= clients.len() => active |= clients[number - 1].turn(trace),
-                number => active |= rivals[number - clients.len() - 1].turn(registers, trace),
+                number if number < targets => servers[number].turn(),
+                number if number < first_rival => active |= clients[number - targets].turn(trace),
+                number => active |= rivals[number - first_rival].turn(registers, trace),
             }
         }
         active
@@ -357,8 +384,8 @@ impl Simulation {
 
     /// Ends everything that is wrong.
     fn stop_chaos(&mut self) {
-        let Self { world, scenario, server, hosts, chaos, .. } = self;
-        for incident in chaos.stop(world, scenario, server, hosts) {
+        let Self { world, scenario, servers, hosts, chaos, .. } = self;
+        for incident in chaos.stop(world, scenario, servers, hosts) {
             self.act_on(incident);
         }
     }
@@ -366,7 +393,8 @@ impl Simulation {
     /// When something happens that the world does not know of.
     fn next_action(&self) -> Time {
         let clients = self.clients.iter().map(Client::due).min().unwrap_or(Time::MAX);
+        let boots = self.servers.iter().filter_map(Server::boots_at).min().unwrap_or(Time::MAX);
         let rivals = self.rivals.iter().map(Rival::due).min().unwrap_or(Time::MAX);
-        self.chaos.due().min(clients).min(rivals).min(self.server.boots_at().unwrap_or(Time::MAX))
+        self.chaos.due().min(clients).min(rivals).min(boots)
     }
 }

@@ -4,7 +4,8 @@
 
 mod connections;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use ringfab_fabric::rdma::Slice;
 use ringfab_fabric::tcp::SubmitData;
@@ -46,6 +47,8 @@ pub struct Rival {
     /// Commands that it wants aborted, and what has become of that.
     aborts: BTreeMap<CommandName, Aborted>,
     counts: Counts,
+    /// Queues of which commands were aborted.
+    aborted_on: BTreeSet<u16>,
     /// What its queues have said about a namespace.
     probed: Vec<Status>,
 }
@@ -122,6 +125,7 @@ impl Rival {
             commands: BTreeMap::new(),
             aborts: BTreeMap::new(),
             counts: Counts::default(),
+            aborted_on: BTreeSet::new(),
             probed: Vec::new(),
         }
     }
@@ -154,6 +158,31 @@ impl Rival {
     /// What it has done.
     pub fn counts(&self) -> Counts {
         self.counts
+    }
+
+    /// Its I/O queues.
+    pub fn io_queues(&self) -> BTreeSet<u16> {
+        self.connections.io_queues().collect()
+    }
+
+    /// Those of which commands were aborted.
+    pub fn queues_with_aborted(&self) -> BTreeSet<u16> {
+        self.aborted_on.clone()
+    }
+
+    /// Sends some writes on each of its queues.
+    pub fn write_on_each(&mut self, count: usize, registers: &mut [Register], trace: &mut Trace) {
+        for queue in self.connections.io_queues() {
+            (0..count).for_each(|_| self.write(0, Some(queue), registers, trace));
+        }
+        self.connections.flush();
+    }
+
+    /// Has all that it has sent aborted.
+    pub fn abort_all(&mut self, trace: &mut Trace) {
+        let commands: Vec<CommandName> = self.commands.keys().copied().collect();
+        commands.into_iter().for_each(|command| self.abort(command, trace));
+        self.connections.flush();
     }
 
     /// Asks each of its queues for a block of a namespace.
@@ -206,8 +235,8 @@ impl Rival {
         let single = registers[register].range().count() == 1;
         match self.random.below(100) {
             0..55 if self.seen[register].is_some() => self.pair(register, registers, trace),
-            55..63 if single => self.write(register, registers, trace),
-            63..80 if !self.commands.is_empty() => self.abort(trace),
+            55..63 if single => self.write(register, None, registers, trace),
+            63..80 if !self.commands.is_empty() => self.abort_some(trace),
             _ => self.look(register, registers, trace),
         }
     }
@@ -233,7 +262,7 @@ impl Rival {
         );
     }
 
-    fn write(&mut self, register: usize, registers: &mut [Register], trace: &mut Trace) {
+    fn write(&mut self, register: usize, queue: Option<u16>, registers: &mut [Register], trace: &mut Trace) {
         let range = registers[register].range();
         let tag = self.tag();
         let content = vec![tag; range.clone().count()];
@@ -242,7 +271,7 @@ impl Rival {
             return;
         };
         registers[register].begin_write(tag, tag);
-        self.start(tag, Kind::Write { register }, vec![data], None, &format!("write {range:?}"), trace);
+        self.start(tag, Kind::Write { register }, vec![data], queue, &format!("write {range:?}"), trace);
     }
 
     /// Compares with what it has last seen, and writes something else.
@@ -264,12 +293,15 @@ impl Rival {
     }
 
     /// Has some command aborted, which is on another queue and perhaps on another core.
-    fn abort(&mut self, trace: &mut Trace) {
+    fn abort_some(&mut self, trace: &mut Trace) {
         let index = self.random.below(self.commands.len() as u64) as usize;
         let command = *self.commands.keys().nth(index).expect("there are so many");
-        if command.0 == 0 {
-            return;
+        if command.0 != 0 {
+            self.abort(command, trace);
         }
+    }
+
+    fn abort(&mut self, command: CommandName, trace: &mut Trace) {
         self.aborts.entry(command).or_default();
         let entry = SubmissionEntry::abort(0, command.0, command.1);
         let (tag, what) = (self.tag(), format!("abort {command:?}"));
@@ -281,7 +313,7 @@ impl Rival {
     fn data(
         &mut self,
         entry: SubmissionEntry,
-        range: &std::ops::Range<u64>,
+        range: &Range<u64>,
         content: &Content,
     ) -> Option<(SubmissionEntry, SubmitData)> {
         let mut bytes = vec![0; content.len() * SECTOR_BYTES];
@@ -351,7 +383,10 @@ impl Rival {
             return;
         };
         abort.ended = Some(status);
-        self.counts.aborted += u64::from(is_aborted);
+        if is_aborted {
+            self.counts.aborted += 1;
+            self.aborted_on.insert(command.0);
+        }
         assert!(is_aborted || !abort.told, "{}: {command:?} was aborted, and yet: {status}", self.name);
     }
 
@@ -418,7 +453,7 @@ impl Rival {
     }
 
     /// First block and number of blocks.
-    fn blocks(&self, range: &std::ops::Range<u64>) -> (u64, u32) {
+    fn blocks(&self, range: &Range<u64>) -> (u64, u32) {
         let nlb = (range.end - range.start) / self.block_sectors;
         (range.start / self.block_sectors, nlb as u32)
     }

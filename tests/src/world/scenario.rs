@@ -17,7 +17,9 @@ pub struct Scenario {
     pub seed: u64,
     /// Hosts, each with sectors of its own.
     pub clients: u64,
-    /// Cores of the target.
+    /// Targets, which have the same disk. Each host uses one of them.
+    pub targets: u64,
+    /// Cores of each target.
     pub cores: usize,
     /// Engines of each host, which share a controller.
     pub engines: u16,
@@ -93,6 +95,7 @@ impl Scenario {
         let scenario = Self {
             seed,
             clients: 1 + random.below(2),
+            targets: cores.pick(&[1, 1, 2]),
             cores: cores.pick(&[1, 2, 2, 3]),
             engines: cores.pick(&[1, 1, 2, 3]),
             mailbox_delay: Duration::from_micros(cores.pick(&[0, 20, 500, 20_000])),

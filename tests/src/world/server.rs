@@ -137,10 +137,10 @@ impl Server {
         self.running.is_some()
     }
 
-    /// Starts it when its time has come.
-    pub fn boot_when_due(&mut self) -> bool {
+    /// Starts it when its time has come. Returns its host if it has just begun.
+    pub fn booted_when_due(&mut self) -> Option<HostId> {
         if self.running.is_some() || self.world.now() < self.boot_at {
-            return false;
+            return None;
         }
         self.boots += 1;
         let identity = Identity::from_seed([7; 32]);
@@ -157,7 +157,7 @@ impl Server {
         assert!(target.namespaces()[0].is_ready(), "the disk is there");
         let kept = cores.iter().map(taken).collect();
         self.running = Some(Instance { cores, target, steps, kept });
-        true
+        Some(self.host)
     }
 
     /// Of what a core draws by itself, in this life of the process.

@@ -141,6 +141,12 @@ impl World {
         state.disks.disks.push(Disk::new(host, path, bytes, faults));
     }
 
+    /// Gives another host the same disk, at a path of its own. It does not lose power with any of them from then on.
+    pub fn share_disk(&self, from: (HostId, &Path), with: (HostId, &Path)) {
+        assert!(self.0.borrow().disks.find(with.0, with.1).is_none(), "one disk at a path");
+        self.with_disk(from.0, from.1, |disk| disk.places.push((with.0, with.1.to_owned())));
+    }
+
     /// Changes the behaviour of a disk from now on.
     pub fn set_disk_faults(&self, host: HostId, path: impl AsRef<Path>, faults: DiskFaults) {
         self.with_disk(host, path.as_ref(), |disk| {
