@@ -74,7 +74,7 @@ impl Cores {
     }
 
     /// Asks every core to do the same. Where their answers come, in any order.
-    fn ask(&self, message: ServeMessage) -> mpsc::Receiver<Result<(), String>> {
+    fn ask(&self, message: &ServeMessage) -> mpsc::Receiver<Result<(), String>> {
         let (reply, replies) = mpsc::channel();
         for core in &self.senders {
             core.send(CoreMessage::Serve(message.clone(), reply.clone()));
@@ -94,7 +94,9 @@ impl AllCores for Cores {
     }
 
     fn broadcast(&self, message: ServeMessage) -> Result<(), String> {
-        let replies = self.ask(message);
+        let replies = self.ask(&message);
+        // What the message holds is the cores' alone now.
+        drop(message);
         let mut outcome = Ok(());
         for _ in &self.senders {
             let answer = replies.recv_timeout(ANSWER_TIMEOUT);
@@ -147,7 +149,8 @@ impl AllCores for CoresInTurns<'_> {
 
     /// The limit on an answer is the caller's: it decides how often it turns them.
     fn broadcast(&self, message: ServeMessage) -> Result<(), String> {
-        let replies = self.cores.ask(message);
+        let replies = self.cores.ask(&message);
+        drop(message);
         let mut outcome = Ok(());
         for _ in 0..self.count() {
             let answer = loop {

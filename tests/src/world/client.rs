@@ -59,7 +59,7 @@ pub struct Client {
     failures: u64,
     /// Whether a failure is a bug: nothing is wrong any more.
     strict: bool,
-    /// When a command has last succeeded.
+    /// When a command has last succeeded before a loss.
     answered: Time,
     /// How often it has lost the controller.
     losses: u32,
@@ -369,11 +369,11 @@ impl Client {
         }
     }
 
-    /// A command waits for its path as long as the policy says, counted from a loss. That was after every answer, on
-    /// whichever engine it came.
+    /// A command waits for its path as long as the policy says, counted from a loss. A loss is a new one if any engine
+    /// had answers before it, as the engine that leads finds it.
     fn check_waited(&mut self, tag: u64, result: Result<(), IoError>) {
         let now = self.world.now();
-        if result.is_ok() {
+        if result.is_ok() && !self.engines[0].lost {
             self.answered = now;
         }
         if result != Err(IoError::NoPath) || self.may_be_refused {

@@ -216,7 +216,7 @@ impl Rival {
             active = true;
             match happened {
                 Happened::Answer { queue, entry } => {
-                    self.answered((queue, entry.cid.get()), &entry, registers, trace)
+                    self.answered((queue, entry.cid.get()), &entry, registers, trace);
                 }
                 Happened::Lost => self.lost(registers, trace),
             }

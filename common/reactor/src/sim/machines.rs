@@ -77,7 +77,7 @@ impl Wake for SimulatedWake {
     }
 
     fn mailbox(&self) -> Option<(Arc<dyn Wake>, Arc<Gate>)> {
-        Some(LetterBox::new(self.port, &self.set, &self.office))
+        Some(LetterBox::open(self.port, &self.set, &self.office))
     }
 }
 

@@ -86,7 +86,7 @@ impl Letter {
 
 impl LetterBox {
     /// A mailbox of a port, whose loop is told by a flag that it is wanted. Returns its two ends.
-    pub(super) fn new(
+    pub(super) fn open(
         port: PortKey,
         wanted: &Arc<AtomicBool>,
         office: &Arc<PostOffice>,
