@@ -13,7 +13,7 @@ use ringfab_reactor::sim::{DiskFaults, LinkFaults};
 use ringfab_target::core::{CoreUsage, State, StateUsage};
 use ringfab_tests::world::content::Random;
 use ringfab_tests::world::rival::Counts;
-use ringfab_tests::world::scenario::{Incidents, Scenario, Tls};
+use ringfab_tests::world::scenario::{Incidents, Machines, Scenario, Tls};
 use ringfab_tests::world::{Outcome, run, run_aborts, run_all_or_none, run_changes, run_exact, run_loss};
 
 /// Worlds that every run looks at.
@@ -72,7 +72,8 @@ fn what_is_served_changes_under_load_and_disturbs_only_whom_it_concerns() {
     for seed in number("SEED").map_or(0..20, |seed| seed..seed + 1) {
         let plain = Scenario::new(seed);
         let (link, disk) = (LinkFaults::default(), DiskFaults::default());
-        run_changes(Scenario { link, disk, clients: plain.clients.max(2), targets: 1, rivals: 0, ..plain });
+        let machines = Machines { targets: 1, rivals: 0, ..plain.machines };
+        run_changes(Scenario { link, disk, clients: plain.clients.max(2), machines, ..plain });
     }
 }
 
@@ -80,18 +81,9 @@ fn what_is_served_changes_under_load_and_disturbs_only_whom_it_concerns() {
 fn a_change_is_made_on_all_cores_or_on_none() {
     for seed in 0..20 {
         let plain = Scenario::new(seed);
-        let cores = 2 + seed as usize % 3;
+        let machines = Machines { targets: 1, cores: 2 + seed as usize % 3, rivals: 2, ..plain.machines };
         let (link, disk) = (LinkFaults::default(), DiskFaults::default());
-        run_all_or_none(Scenario {
-            link,
-            disk,
-            cores,
-            rivals: 2,
-            targets: 1,
-            commands: 0,
-            tls: Tls::Off,
-            ..plain
-        });
+        run_all_or_none(Scenario { link, disk, machines, commands: 0, tls: Tls::Off, ..plain });
     }
 }
 
@@ -99,19 +91,9 @@ fn a_change_is_made_on_all_cores_or_on_none() {
 fn commands_that_wait_on_one_core_are_aborted_from_another() {
     for seed in 0..12 {
         let plain = Scenario::new(seed);
-        let cores = 2 + seed as usize % 3;
+        let machines = Machines { targets: 1, cores: 2 + seed as usize % 3, rivals: 2, ..plain.machines };
         let (link, disk) = (LinkFaults::default(), DiskFaults::default());
-        run_aborts(Scenario {
-            link,
-            disk,
-            cores,
-            rivals: 2,
-            targets: 1,
-            commands: 0,
-            clients: 1,
-            tls: Tls::Off,
-            ..plain
-        });
+        run_aborts(Scenario { link, disk, machines, commands: 0, clients: 1, tls: Tls::Off, ..plain });
     }
 }
 
@@ -129,7 +111,7 @@ fn a_write_of_a_lost_connection_that_the_disk_takes_its_time_with_undoes_no_late
             reconnect: ReconnectPolicy { delay: Duration::from_millis(1), ..plain.reconnect },
             calm: Duration::from_millis(500),
             incidents: Incidents::Cuts,
-            rivals: 0,
+            machines: Machines { rivals: 0, ..plain.machines },
             ..plain
         };
         run(scenario, number("SEED").is_some());
@@ -153,7 +135,7 @@ fn late_after_a_cut(seed: u64, late_data: bool) -> Scenario {
         incidents: Incidents::Cuts,
         authentication: None,
         tls: Tls::Off,
-        rivals: 0,
+        machines: Machines { rivals: 0, ..plain.machines },
         ..plain
     }
 }
@@ -185,8 +167,7 @@ fn no_flush_succeeds_after_a_write_back_that_failed_until_the_disk_is_opened_ane
         let disk = DiskFaults::default();
         run_loss(Scenario {
             commands: 0,
-            rivals: 0,
-            targets: 1,
+            machines: Machines { targets: 1, rivals: 0, ..Scenario::new(seed).machines },
             link: LinkFaults::default(),
             disk,
             ..Scenario::new(seed)
@@ -200,8 +181,7 @@ fn the_core_knows_in_which_states_commands_are_and_where_the_time_of_sampled_one
     let disk = DiskFaults { delay_min: slow, delay_max: slow, ..DiskFaults::default() };
     for tcp in [false, true] {
         let scenario = Scenario { commands: 0, clients: 2, tcp, disk: disk.clone(), ..Scenario::new(seed) };
-        let scenario =
-            Scenario { targets: 1, cores: 1, engines: 1, rivals: 0, authentication: None, ..scenario };
+        let scenario = Scenario { machines: Machines::FEW, authentication: None, ..scenario };
         let scenario = Scenario { link: LinkFaults::default(), ..scenario };
         let [during, after] = run_exact(scenario);
         let at_disk = |usage: &CoreUsage| usage.states.iter().find(|one| one.state == State::AtDisk).copied();
@@ -240,8 +220,7 @@ fn cut_within_messages(seed: u64, incidents: Incidents) -> Scenario {
         disk: DiskFaults::default(),
         reconnect: ReconnectPolicy { fast_io_fail_timeout: None, ..plain.reconnect },
         tls: Tls::Off,
-        rivals: 0,
-        targets: 1,
+        machines: Machines { targets: 1, rivals: 0, ..plain.machines },
         ..plain
     }
 }

@@ -48,7 +48,7 @@ pub fn run_all_or_none(scenario: Scenario) {
     let mut this = Simulation::new(scenario, false);
     this.stop_chaos();
     this.run_until(CALM_MAX, "attaching", |this| this.rivals.iter().all(Rival::is_connected));
-    for cores in 0..this.scenario.cores as u32 {
+    for cores in 0..this.scenario.machines.cores as u32 {
         this.make(Change::Unservable { cores });
         this.probe(Status::INVALID_NAMESPACE);
     }
@@ -56,7 +56,7 @@ pub fn run_all_or_none(scenario: Scenario) {
         this.make(Change::Spare);
         assert_eq!(
             this.world.open_files(this.servers[0].host, SPARE),
-            this.scenario.cores,
+            this.scenario.machines.cores,
             "each core has it"
         );
         this.probe(Status::SUCCESS);
@@ -75,7 +75,7 @@ impl Simulation {
         self.run_until(CALM_MAX, "answers on every queue", is_over);
         for rival in &mut self.rivals {
             let answers = rival.take_probed();
-            assert!(answers.len() > self.scenario.cores, "it has a queue on each core");
+            assert!(answers.len() > self.scenario.machines.cores, "it has a queue on each core");
             assert!(answers.iter().all(|status| *status == expected), "{answers:?} instead of {expected}");
         }
     }

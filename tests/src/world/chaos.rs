@@ -36,6 +36,8 @@ enum Repair {
 pub enum Incident {
     /// The target's disk has lost its volatile cache.
     PowerLost,
+    /// What the target had in flight on its disk may have happened in any part.
+    Torn,
     /// An administrator changes what is served.
     Change(Change),
     /// An administrator has the disk of the target with this number opened anew: it has lost something.
@@ -86,7 +88,7 @@ impl Chaos {
         }
         let server = match servers {
             [only] => only,
-            several => &mut several[self.random.below(scenario.targets) as usize],
+            several => &mut several[self.random.below(scenario.machines.targets) as usize],
         };
         if !server.is_running() {
             return None;
@@ -167,7 +169,7 @@ impl Chaos {
                 let pause = self.pause(Duration::from_millis(300));
                 server.lose_power(pause);
                 // A disk that several targets have keeps its own.
-                let lost = if scenario.targets == 1 { Incident::PowerLost } else { Incident::Other };
+                let lost = if scenario.machines.targets == 1 { Incident::PowerLost } else { Incident::Torn };
                 (format!("{} loses power, for {pause:?}", world.host_name(server.host)), lost)
             }
             8 | 9 if server.is_running() => {
@@ -175,7 +177,7 @@ impl Chaos {
                 ("something else is to be served".to_owned(), Incident::Change(change))
             }
             10 if server.is_running() => {
-                let cores = self.random.below(scenario.cores as u64) as u32;
+                let cores = self.random.below(scenario.machines.cores as u64) as u32;
                 let what = "something is to be served that a core cannot open";
                 (what.to_owned(), Incident::Change(Change::Unservable { cores }))
             }

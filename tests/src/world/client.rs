@@ -1,23 +1,21 @@
-//! A simulated host: engines of the initiator that share a controller, a workload, and the model of what its sectors may
-//! hold.
+//! A simulated host: engines of the initiator, a workload, and the model of what its sectors may hold.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
 use ringfab_auth::{Group, Hash, Policy};
-use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{
-    Authentication, Cause, ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoDone,
-    IoError, IoOperation, IoRequest, Key, Keys, SharedController, SubmitError, TlsKey,
+    Authentication, Cause, ConnectOptions, HostEvent, HostIdentity, IoDone, IoError, IoOperation, IoRequest,
+    Key, Keys, SubmitError, TlsKey,
 };
-use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::sim::{HostId, World};
-use ringfab_reactor::{Reactor, Time, Wait};
+use ringfab_reactor::{Time, Wait};
 use ringfab_spec::Status;
 
 use super::checker::{Checker, Outcome};
 use super::content::{Random, SECTOR_BYTES};
+use super::engines::{Engine, Engines, Phase};
 use super::scenario::{Incidents, Scenario, Tls};
 use super::server::{NQN, Server, host_nqn, key, tls_key};
 use super::trace::Trace;
@@ -37,9 +35,7 @@ const NSID: u32 = 1;
 pub struct Client {
     /// Its host.
     pub host: HostId,
-    engines: Vec<Engine>,
-    /// Which of them gets the next command.
-    next_engine: usize,
+    pub(super) engines: Engines,
     options: ConnectOptions,
     /// When it attaches, while it is not attached.
     attach_at: Time,
@@ -48,8 +44,6 @@ pub struct Client {
     pub(super) checker: Checker,
     pub(super) pending: BTreeMap<u64, Kind>,
     pub(super) random: Random,
-    /// Decides which engine is next.
-    order: Random,
     pub(super) block_sectors: u64,
     pub(super) transfer_sectors_max: u64,
     next_tag: u64,
@@ -69,25 +63,6 @@ pub struct Client {
     proofs: (u64, u64),
 }
 
-/// An engine, as on a thread of its own.
-struct Engine {
-    host: Host,
-    phase: Phase,
-    /// Whether it has lost the controller and not found it again.
-    lost: bool,
-}
-
-#[derive(Debug)]
-enum Phase {
-    Away,
-    /// Another engine attaches, and this one is to take part.
-    Invited(SharedController),
-    Attaching(ControllerId),
-    Ready(ControllerId),
-    Detaching,
-    Gone,
-}
-
 /// What a command in flight is, to judge its end by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -103,15 +78,13 @@ impl Client {
         let name = format!("host{number}");
         let host = world.add_host(&name);
         world.set_link(host, server.host, scenario.link.clone());
-        world.set_mailbox_delay(host, Duration::ZERO, scenario.mailbox_delay);
-        let engines =
-            (0..scenario.engines).map(|engine| Engine::new(world, host, scenario, (number, engine)));
+        world.set_mailbox_delay(host, Duration::ZERO, scenario.machines.mailbox_delay);
+        let engines = Engines::new(world, host, scenario, number);
         let first = number * scenario.sectors;
         let options = options(server, scenario, number);
         Self {
             host,
-            engines: engines.collect(),
-            next_engine: 0,
+            engines,
             options,
             attach_at: Time::ZERO,
             world: world.clone(),
@@ -119,7 +92,6 @@ impl Client {
             checker: Checker::new(first..first + scenario.sectors),
             pending: BTreeMap::new(),
             random: Random::new(scenario.seed, 10 + number),
-            order: Random::new(scenario.seed, 50 + number),
             block_sectors: u64::from(scenario.block_bytes) / SECTOR_BYTES as u64,
             transfer_sectors_max: 0,
             // Stamps are tags, and differ between hosts.
@@ -147,12 +119,12 @@ impl Client {
 
     /// Whether it can submit.
     pub fn is_ready(&self) -> bool {
-        self.engines.iter().any(Engine::is_ready)
+        self.engines.list.iter().any(Engine::is_ready)
     }
 
     /// Whether it is attached, as far as it knows.
     pub fn is_connected(&self) -> bool {
-        self.engines.iter().all(|engine| engine.is_ready() && !engine.lost)
+        self.engines.list.iter().all(|engine| engine.is_ready() && !engine.lost)
     }
 
     /// How often it has lost its controller.
@@ -172,7 +144,7 @@ impl Client {
 
     /// Whether it has detached.
     pub fn is_gone(&self) -> bool {
-        self.engines.iter().all(|engine| matches!(engine.phase, Phase::Gone))
+        self.engines.list.iter().all(|engine| matches!(engine.phase, Phase::Gone))
     }
 
     /// Commands that failed.
@@ -202,26 +174,22 @@ impl Client {
 
     /// When it acts by itself, beside what its engines wait for.
     pub fn due(&self) -> Time {
-        if self.is_away() { self.attach_at } else { Time::MAX }
+        if self.engines.are_away() { self.attach_at } else { Time::MAX }
     }
 
     /// A turn for each of its engines, in any order; some may be busy elsewhere, and miss it. Whether anything was done.
     pub fn turn(&mut self, trace: &mut Trace) -> bool {
         let mut active = self.attach_when_due();
-        let mut left: Vec<usize> = (0..self.engines.len()).collect();
-        while !left.is_empty() {
-            let number = left.swap_remove(self.order.below(left.len() as u64) as usize);
-            if self.engines.len() == 1 || !self.order.one_in(4) {
-                active |= self.turn_engine(number, trace);
-            }
+        for number in self.engines.those_that_turn() {
+            active |= self.turn_engine(number, trace);
         }
         active | self.submit_more(trace)
     }
 
     fn turn_engine(&mut self, number: usize, trace: &mut Trace) -> bool {
-        let mut active = self.engines[number].join_when_invited();
-        self.engines[number].host.turn(Wait::No).expect("a turn of the engine");
-        while let Some(event) = self.engines[number].host.next_event() {
+        let mut active = self.engines.list[number].join_when_invited();
+        self.engines.list[number].host.turn(Wait::No).expect("a turn of the engine");
+        while let Some(event) = self.engines.list[number].host.next_event() {
             active = true;
             self.on_event(number, event, trace);
         }
@@ -241,37 +209,16 @@ impl Client {
     /// Leaves in an orderly way.
     pub fn detach(&mut self) {
         assert!(self.is_connected(), "{} is not attached", self.name);
-        let asked = self.order.below(self.engines.len() as u64) as usize;
-        for (number, engine) in self.engines.iter_mut().enumerate() {
-            let Phase::Ready(controller) = engine.phase else { unreachable!("they are all ready") };
-            engine.phase = Phase::Detaching;
-            if number == asked {
-                engine.host.detach(controller);
-            }
-        }
+        self.engines.detach();
     }
 
     /// What it still holds after it has left, in words.
     pub fn leftovers(&self) -> Option<String> {
-        self.engines.iter().find_map(|engine| {
+        self.engines.list.iter().find_map(|engine| {
             let (usage, counters) = (engine.host.pool().usage(), engine.host.rnic_counters());
             let clean = usage.taken == 0 && counters.queue_pairs == 0 && counters.regions == 0;
             (!clean).then(|| format!("{}: {usage:?}, {counters:?}", self.name))
         })
-    }
-
-    /// Chooses the engine of the next command among those that are ready.
-    pub(super) fn choose_engine(&mut self) {
-        let ready: Vec<usize> = (0..self.engines.len()).filter(|one| self.engines[*one].is_ready()).collect();
-        self.next_engine = match ready[..] {
-            [only] => only,
-            _ => self.order.pick(&ready),
-        };
-    }
-
-    /// The buffers of the engine of the next command.
-    pub(super) fn pool(&self) -> &Pool {
-        self.engines[self.next_engine].host.pool()
     }
 
     /// Submits a command; its model has been told by then.
@@ -283,7 +230,7 @@ impl Client {
         what: &str,
         trace: &mut Trace,
     ) {
-        let Engine { host, phase, .. } = &mut self.engines[self.next_engine];
+        let Engine { host, phase, .. } = self.engines.next();
         let Phase::Ready(controller) = *phase else { panic!("{} is not attached", self.name) };
         trace.tell(self.world.now(), &format!("{} {tag:x} {what}", self.name));
         self.pending.insert(tag, kind);
@@ -306,19 +253,8 @@ impl Client {
         if self.world.now() < self.due() {
             return false;
         }
-        let others = self.engines.len() as u16 - 1;
-        let Some((leader, followers)) = self.engines.split_first_mut() else { return false };
-        let (controller, shared) = leader.host.attach_shared(self.options.clone(), others);
-        leader.phase = Phase::Attaching(controller);
-        for (follower, shared) in followers.iter_mut().zip(shared) {
-            follower.phase = Phase::Invited(shared);
-        }
+        self.engines.attach(&self.options);
         true
-    }
-
-    /// Whether none of its engines has a controller.
-    fn is_away(&self) -> bool {
-        self.engines.iter().all(|engine| matches!(engine.phase, Phase::Away))
     }
 
     fn on_event(&mut self, number: usize, event: HostEvent, trace: &mut Trace) {
@@ -326,7 +262,7 @@ impl Client {
             return self.ended(tag, result, buffer.as_deref(), trace);
         }
         trace.tell(self.world.now(), &format!("{}.{number}: {event:?}", self.name));
-        let engine = &mut self.engines[number];
+        let engine = &mut self.engines.list[number];
         self.proofs.1 += u64::from(number == 0 && is_refusal(&event));
         match (event, &engine.phase) {
             (HostEvent::Ready { .. }, &Phase::Attaching(controller)) => {
@@ -373,7 +309,7 @@ impl Client {
     /// had answers before it, as the engine that leads finds it.
     fn check_waited(&mut self, tag: u64, result: Result<(), IoError>) {
         let now = self.world.now();
-        if result.is_ok() && !self.engines[0].lost {
+        if result.is_ok() && !self.engines.list[0].lost {
             self.answered = now;
         }
         if result != Err(IoError::NoPath) || self.may_be_refused {
@@ -411,44 +347,10 @@ impl Client {
     }
 }
 
-impl Engine {
-    /// The engine of a host with a number.
-    fn new(world: &World, host: HostId, scenario: &Scenario, (client, number): (u64, u16)) -> Self {
-        let seed = scenario.seed ^ (client + 1) << 32 ^ u64::from(number) << 48;
-        let rnic = RnicConfig::new(0, [(client as u8 + 100) ^ (number as u8) << 4; 32]);
-        let config = HostConfig { pool: pool(), rnic, seed };
-        let mut host = Host::new(Reactor::simulated(world, host), config).expect("an engine");
-        host.set_single_threaded();
-        Self { host, phase: Phase::Away, lost: false }
-    }
-
-    fn is_ready(&self) -> bool {
-        matches!(self.phase, Phase::Ready(_))
-    }
-
-    /// Takes part in what the first engine attaches, once it has its turn.
-    fn join_when_invited(&mut self) -> bool {
-        if !matches!(self.phase, Phase::Invited(_)) {
-            return false;
-        }
-        let Phase::Invited(shared) = std::mem::replace(&mut self.phase, Phase::Away) else { return false };
-        self.phase = Phase::Attaching(self.host.join(shared));
-        true
-    }
-}
-
 /// Whether one end has refused the other for its keys.
 fn is_refusal(event: &HostEvent) -> bool {
     let (HostEvent::Failed { error, .. } | HostEvent::Lost { error, .. }) = event else { return false };
     matches!(error.cause, Cause::Authentication(_) | Cause::Tls(_))
-}
-
-fn pool() -> Vec<ClassLayout> {
-    vec![
-        ClassLayout { buffer_bytes: 8192, count: 64 },
-        ClassLayout { buffer_bytes: 65_536, count: 32 },
-        ClassLayout { buffer_bytes: 262_144 + 4096, count: 24 },
-    ]
 }
 
 fn options(server: &Server, scenario: &Scenario, number: u64) -> ConnectOptions {
@@ -478,7 +380,7 @@ fn options(server: &Server, scenario: &Scenario, number: u64) -> ConnectOptions 
         Tls::Configured => options.tls = Some(ringfab_initiator::Tls::new(TlsKey::Known(tls_key(1)))),
         Tls::Generated => options.concatenation = true,
     }
-    (options.queues, options.depth) = (scenario.queues.max(scenario.engines), scenario.depth);
+    (options.queues, options.depth) = (scenario.queues.max(scenario.machines.engines), scenario.depth);
     options.keep_alive = Duration::from_secs(2);
     options.timeouts.connect = Duration::from_secs(1);
     options.timeouts.admin = Duration::from_secs(4);

@@ -7,6 +7,7 @@
 //! | [`scenario`] | what a seed decides |
 //! | [`server`] | the target: boots, loses power, is killed |
 //! | [`client`] | a host: attaches, submits, is told |
+//! | `engines` | its engines, which share a controller |
 //! | [`workload`] | the commands of a host |
 //! | [`checker`] | what each sector may hold |
 //! | [`rival`] | a host that changes blocks by Compare and Write which it shares with others |
@@ -27,6 +28,7 @@ pub mod checker;
 mod checker_tests;
 pub mod client;
 pub mod content;
+mod engines;
 pub mod register;
 pub mod rival;
 pub mod scenario;
@@ -181,7 +183,7 @@ impl Simulation {
     fn new(scenario: Scenario, print: bool) -> Self {
         let world = World::new(scenario.seed);
         let targets: Vec<HostId> =
-            (0..scenario.targets).map(|number| world.add_host(&format!("target{number}"))).collect();
+            (0..scenario.machines.targets).map(|number| world.add_host(&format!("target{number}"))).collect();
         let target = targets[0];
         let bytes = scenario.disk_sectors() * SECTOR_BYTES as u64;
         world.add_disk(target, DISK, bytes, scenario.disk.clone());
@@ -195,8 +197,9 @@ impl Simulation {
         let clients: Vec<Client> = (0..scenario.clients)
             .map(|number| Client::new(&world, server_of(number), &scenario, number))
             .collect();
-        let rivals: Vec<Rival> =
-            (0..scenario.rivals).map(|number| Rival::new(&world, &servers[0], &scenario, number)).collect();
+        let rivals: Vec<Rival> = (0..scenario.machines.rivals)
+            .map(|number| Rival::new(&world, &servers[0], &scenario, number))
+            .collect();
         let may_be_torn = scenario.disk.error_probability > 0.0 || scenario.disk.full_probability > 0.0;
         let registers =
             scenario.registers().into_iter().map(|range| Register::new(range, may_be_torn)).collect();
@@ -358,6 +361,7 @@ impl Simulation {
                 self.clients.iter_mut().for_each(Client::power_lost);
                 self.registers.iter_mut().for_each(Register::power_lost);
             }
+            Incident::Torn => self.registers.iter_mut().for_each(Register::tear),
             Incident::Change(change) => self.changes.push_back(change),
             Incident::Reopen(number) => {
                 self.reopen_when_lost(number);

@@ -152,6 +152,11 @@ impl Register {
         self.check(&content, self.clock)
     }
 
+    /// From now on there may be parts of several writes.
+    pub fn tear(&mut self) {
+        self.may_be_torn = true;
+    }
+
     /// The disk has lost its volatile cache: what is there is older than what was known.
     pub fn power_lost(&mut self) {
         self.may_be_torn = true;

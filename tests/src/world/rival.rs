@@ -109,7 +109,7 @@ impl Rival {
         let name = format!("rival{number}");
         let host = world.add_host(&name);
         world.set_link(host, server.host, scenario.link.clone());
-        let connections = Connections::new(world, host, server, &name, scenario.cores as u16 + 1);
+        let connections = Connections::new(world, host, server, &name, scenario.machines.cores as u16 + 1);
         Self {
             host,
             connections,

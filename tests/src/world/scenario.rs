@@ -17,16 +17,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Hosts, each with sectors of its own.
     pub clients: u64,
-    /// Targets, which have the same disk. Each host uses one of them.
-    pub targets: u64,
-    /// Cores of each target.
-    pub cores: usize,
-    /// Engines of each host, which share a controller.
-    pub engines: u16,
-    /// The longest that a message from one core to another is on its way.
-    pub mailbox_delay: Duration,
-    /// Hosts that change the same blocks by Compare and Write, in clear text.
-    pub rivals: u64,
+    /// Who takes part beside these hosts, and what hosts and targets are made of.
+    pub machines: Machines,
     /// Bytes of a logical block.
     pub block_bytes: u32,
     /// Sectors of each host.
@@ -59,6 +51,26 @@ pub struct Scenario {
     pub authentication: Option<Group>,
     /// Whether connections are over TLS, and by which key. Over TCP.
     pub tls: Tls,
+}
+
+/// The targets, cores and engines of a world, and the rivals.
+#[derive(Clone, Copy, Debug)]
+pub struct Machines {
+    /// Targets, which have the same disk. Each host uses one of them.
+    pub targets: u64,
+    /// Cores of each target.
+    pub cores: usize,
+    /// Engines of each host, which share a controller.
+    pub engines: u16,
+    /// Hosts that change the same blocks by Compare and Write, in clear text.
+    pub rivals: u64,
+    /// The longest that a message from one core or engine to another is on its way.
+    pub mailbox_delay: Duration,
+}
+
+impl Machines {
+    /// One target of one core, hosts with one engine each, and no rivals.
+    pub const FEW: Self = Self { targets: 1, cores: 1, engines: 1, rivals: 0, mailbox_delay: Duration::ZERO };
 }
 
 /// By which key connections are over TLS.
@@ -95,10 +107,13 @@ impl Scenario {
         let scenario = Self {
             seed,
             clients: 1 + random.below(2),
-            targets: cores.pick(&[1, 1, 2]),
-            cores: cores.pick(&[1, 2, 2, 3]),
-            engines: cores.pick(&[1, 1, 2, 3]),
-            mailbox_delay: Duration::from_micros(cores.pick(&[0, 20, 500, 20_000])),
+            machines: Machines {
+                targets: cores.pick(&[1, 1, 2]),
+                cores: cores.pick(&[1, 2, 2, 3]),
+                engines: cores.pick(&[1, 1, 2, 3]),
+                rivals: 0,
+                mailbox_delay: Duration::from_micros(cores.pick(&[0, 20, 500, 20_000])),
+            },
             block_bytes,
             sectors: random.pick(&[64, 256, 1024]),
             commands: 150 + random.below(250),
@@ -113,7 +128,6 @@ impl Scenario {
             digests: [random.one_in(2), random.one_in(2)],
             authentication: random.pick(&[None, None, Some(Group::Null), Some(Group::Ffdhe2048)]),
             tls: Tls::Off,
-            rivals: 0,
             disk,
             link,
         };
@@ -123,14 +137,14 @@ impl Scenario {
             _ => random.pick(&[Tls::Off, Tls::Configured]),
         };
         let rivals = if tls == Tls::Off { cores.pick(&[0, 2, 3]) } else { 0 };
-        Self { tls, rivals, ..scenario }
+        Self { tls, machines: Machines { rivals, ..scenario.machines }, ..scenario }
     }
 
     /// The sectors that rivals share: each is one register. They are behind those of the hosts.
     pub fn registers(&self) -> Vec<Range<u64>> {
         let block = u64::from(self.block_bytes) / SECTOR_BYTES as u64;
         let first = self.clients * self.sectors;
-        if self.rivals == 0 {
+        if self.machines.rivals == 0 {
             Vec::new()
         } else {
             vec![first..first + block, first + block..first + 9 * block]

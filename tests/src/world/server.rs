@@ -95,12 +95,13 @@ pub enum Change {
 impl Server {
     /// A target on a host of the world that serves [`DISK`] there; it is not running yet.
     pub fn new(world: &World, host: HostId, scenario: &Scenario) -> Self {
-        let (address, block_bytes, cores) = (world.address(host), scenario.block_bytes, scenario.cores);
+        let (address, block_bytes, cores) =
+            (world.address(host), scenario.block_bytes, scenario.machines.cores);
         let transport = if scenario.tcp { "tcp" } else { "rdma" };
         let listener = |port: u16, transport: &str| {
             format!("[[listener]]\naddress = \"{address}\"\nport = {port}\ntransport = \"{transport}\"\n")
         };
-        let plain = if scenario.rivals > 0 { listener(PLAIN_PORT, "tcp") } else { String::new() };
+        let plain = if scenario.machines.rivals > 0 { listener(PLAIN_PORT, "tcp") } else { String::new() };
         // How many cores there are is not the configuration's here.
         let text = format!(
             "[target]\nstate_dir = \"/state\"\ncores = 1\n{}{plain}[[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
@@ -118,7 +119,7 @@ impl Server {
         }
         let (running, boots, boot_at) = (None, 0, Time::ZERO);
         let (classes, random) = (scenario.target_pool.clone(), Random::new(scenario.seed, 4));
-        world.set_mailbox_delay(host, Duration::ZERO, scenario.mailbox_delay);
+        world.set_mailbox_delay(host, Duration::ZERO, scenario.machines.mailbox_delay);
         Self { world: world.clone(), host, config, spare, classes, random, cores, running, boots, boot_at }
     }
 
