@@ -177,7 +177,8 @@ impl Client {
         if self.engines.are_away() { self.attach_at } else { Time::MAX }
     }
 
-    /// A turn for each of its engines, in any order; some may be busy elsewhere, and miss it. Whether anything was done.
+    /// A turn for each of its engines, in any order; some may be busy elsewhere, and miss it. Whether anything was
+    /// done.
     pub fn turn(&mut self, trace: &mut Trace) -> bool {
         let mut active = self.attach_when_due();
         for number in self.engines.those_that_turn() {
