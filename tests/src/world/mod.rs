@@ -1,6 +1,6 @@
-//! A whole world from one seed: hosts with the initiator's engine, the target's cores, links that delay, cut and stall,
-//! a disk that fails, tears and forgets, and a model that knows what each sector may hold. Everything takes turns in one
-//! thread, in an order that the seed decides. Messages between cores are on their way for a while.
+//! A whole world from one seed: hosts with the initiator's engines, targets with their cores, links that delay, cut and
+//! stall, a disk that fails, tears and forgets, and a model that knows what each sector may hold. Everything takes its
+//! turns in one thread, in an order that the seed decides. Messages between cores are on their way for a while.
 //!
 //! | part | what it is |
 //! | --- | --- |

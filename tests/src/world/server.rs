@@ -104,7 +104,8 @@ impl Server {
         let plain = if scenario.machines.rivals > 0 { listener(PLAIN_PORT, "tcp") } else { String::new() };
         // How many cores there are is not the configuration's here.
         let text = format!(
-            "[target]\nstate_dir = \"/state\"\ncores = 1\n{}{plain}[[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
+            "[target]\nstate_dir = \"/state\"\ncores = 1\n{}{plain}\
+             [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
              [[subsystem.namespace]]\npath = {DISK:?}\nblock_bytes = {block_bytes}\n\
              [[subsystem.namespace]]\nnsid = {SPARE_NSID}\npath = {SPARE:?}\nblock_bytes = {block_bytes}\n",
             listener(4420, transport)
