@@ -4,6 +4,7 @@
 //! `SEEDS=n` runs so many fresh ones.
 
 use std::env;
+use std::panic::catch_unwind;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ringfab_auth::Group;
@@ -11,8 +12,9 @@ use ringfab_initiator::ReconnectPolicy;
 use ringfab_reactor::sim::{DiskFaults, LinkFaults};
 use ringfab_target::core::{CoreUsage, State, StateUsage};
 use ringfab_tests::world::content::Random;
-use ringfab_tests::world::scenario::{Incidents, Scenario, Tls};
-use ringfab_tests::world::{Outcome, run, run_changes, run_exact, run_loss};
+use ringfab_tests::world::rival::Counts;
+use ringfab_tests::world::scenario::{Incidents, Machines, Scenario, Tls};
+use ringfab_tests::world::{Outcome, run, run_aborts, run_all_or_none, run_changes, run_exact, run_loss};
 
 /// Worlds that every run looks at.
 const FIXED_SEEDS: std::ops::Range<u64> = 0..60;
@@ -40,6 +42,9 @@ fn nothing_is_lost_in_the_worlds_of_the_fixed_seeds() {
     let incidents: u32 = outcomes.iter().map(|outcome| outcome.incidents).sum();
     let failures: u64 = outcomes.iter().map(|outcome| outcome.failures).sum();
     assert!(incidents > 100 && failures > 10, "the seeds are worth their time: {incidents}, {failures}");
+    let rivals: Counts = outcomes.iter().map(|outcome| outcome.rivals).sum();
+    let enough = rivals.pairs > 300 && rivals.unequal > 300 && rivals.aborted > 50;
+    assert!(enough, "the seeds are worth their time: {rivals:?}");
 }
 
 #[test]
@@ -67,7 +72,28 @@ fn what_is_served_changes_under_load_and_disturbs_only_whom_it_concerns() {
     for seed in number("SEED").map_or(0..20, |seed| seed..seed + 1) {
         let plain = Scenario::new(seed);
         let (link, disk) = (LinkFaults::default(), DiskFaults::default());
-        run_changes(Scenario { link, disk, clients: plain.clients.max(2), ..plain });
+        let machines = Machines { targets: 1, rivals: 0, ..plain.machines };
+        run_changes(Scenario { link, disk, clients: plain.clients.max(2), machines, ..plain });
+    }
+}
+
+#[test]
+fn a_change_is_made_on_all_cores_or_on_none() {
+    for seed in 0..20 {
+        let plain = Scenario::new(seed);
+        let machines = Machines { targets: 1, cores: 2 + seed as usize % 3, rivals: 2, ..plain.machines };
+        let (link, disk) = (LinkFaults::default(), DiskFaults::default());
+        run_all_or_none(Scenario { link, disk, machines, commands: 0, tls: Tls::Off, ..plain });
+    }
+}
+
+#[test]
+fn commands_that_wait_on_one_core_are_aborted_from_another() {
+    for seed in 0..12 {
+        let plain = Scenario::new(seed);
+        let machines = Machines { targets: 1, cores: 2 + seed as usize % 3, rivals: 2, ..plain.machines };
+        let (link, disk) = (LinkFaults::default(), DiskFaults::default());
+        run_aborts(Scenario { link, disk, machines, commands: 0, clients: 1, tls: Tls::Off, ..plain });
     }
 }
 
@@ -85,17 +111,67 @@ fn a_write_of_a_lost_connection_that_the_disk_takes_its_time_with_undoes_no_late
             reconnect: ReconnectPolicy { delay: Duration::from_millis(1), ..plain.reconnect },
             calm: Duration::from_millis(500),
             incidents: Incidents::Cuts,
+            machines: Machines { rivals: 0, ..plain.machines },
             ..plain
         };
         run(scenario, number("SEED").is_some());
     }
 }
 
+/// Connections are cut. Their hosts know it at once, and are soon back. The target knows it late, and until then it may
+/// get what was on its way.
+fn late_after_a_cut(seed: u64, late_data: bool) -> Scenario {
+    let plain = Scenario::new(seed);
+    let (delay_max, late_max) = (Duration::from_millis(3), Duration::from_millis(500));
+    Scenario {
+        sectors: 8,
+        in_flight: 4,
+        depth: 4,
+        commands: 400,
+        link: LinkFaults { delay_max, late_max, late_data, ..LinkFaults::default() },
+        disk: DiskFaults::default(),
+        reconnect: ReconnectPolicy { delay: Duration::from_millis(1), ..plain.reconnect },
+        calm: Duration::from_millis(100),
+        incidents: Incidents::Cuts,
+        authentication: None,
+        tls: Tls::Off,
+        machines: Machines { rivals: 0, ..plain.machines },
+        ..plain
+    }
+}
+
+#[test]
+fn hosts_are_back_before_the_target_knows_that_they_had_gone_and_lose_nothing() {
+    let outcomes: Vec<Outcome> = (0..30).map(|seed| run(late_after_a_cut(seed, false), false)).collect();
+    let incidents: u32 = outcomes.iter().map(|outcome| outcome.incidents).sum();
+    assert!(incidents > 100, "the seeds are worth their time: {incidents}");
+}
+
+/// A write that the network delivers late, on a connection that its host has given up, undoes what the host has written
+/// since then. Neither end of ours prevents that. It takes a network that keeps what it carries longer than a host
+/// needs to come back; the world knows such networks, and the model sees what they do.
+#[test]
+fn a_write_that_arrives_after_its_host_is_back_is_found_out() {
+    let found = (0..300).find_map(|seed| {
+        let outcome = catch_unwind(|| run(late_after_a_cut(seed, true), false));
+        let panic = outcome.err()?;
+        Some(panic.downcast_ref::<String>().cloned().unwrap_or_default())
+    });
+    let found = found.expect("one of the seeds shows it");
+    assert!(found.contains("it may show") || found.contains("may hold"), "{found}");
+}
+
 #[test]
 fn no_flush_succeeds_after_a_write_back_that_failed_until_the_disk_is_opened_anew() {
     for seed in 0..10 {
         let disk = DiskFaults::default();
-        run_loss(Scenario { commands: 0, link: LinkFaults::default(), disk, ..Scenario::new(seed) });
+        run_loss(Scenario {
+            commands: 0,
+            machines: Machines { targets: 1, rivals: 0, ..Scenario::new(seed).machines },
+            link: LinkFaults::default(),
+            disk,
+            ..Scenario::new(seed)
+        });
     }
 }
 
@@ -105,7 +181,7 @@ fn the_core_knows_in_which_states_commands_are_and_where_the_time_of_sampled_one
     let disk = DiskFaults { delay_min: slow, delay_max: slow, ..DiskFaults::default() };
     for tcp in [false, true] {
         let scenario = Scenario { commands: 0, clients: 2, tcp, disk: disk.clone(), ..Scenario::new(seed) };
-        let scenario = Scenario { authentication: None, ..scenario };
+        let scenario = Scenario { machines: Machines::FEW, authentication: None, ..scenario };
         let scenario = Scenario { link: LinkFaults::default(), ..scenario };
         let [during, after] = run_exact(scenario);
         let at_disk = |usage: &CoreUsage| usage.states.iter().find(|one| one.state == State::AtDisk).copied();
@@ -130,6 +206,8 @@ fn cut_within_messages(seed: u64, incidents: Incidents) -> Scenario {
         delay_min: Duration::from_micros(5),
         delay_max: Duration::from_micros(200),
         refuse_probability: 0.0,
+        late_max: Duration::from_millis([0, 100][seed as usize % 2]),
+        late_data: false,
     };
     let plain = Scenario::new(seed);
     Scenario {
@@ -142,6 +220,7 @@ fn cut_within_messages(seed: u64, incidents: Incidents) -> Scenario {
         disk: DiskFaults::default(),
         reconnect: ReconnectPolicy { fast_io_fail_timeout: None, ..plain.reconnect },
         tls: Tls::Off,
+        machines: Machines { targets: 1, rivals: 0, ..plain.machines },
         ..plain
     }
 }

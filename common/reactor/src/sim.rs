@@ -14,6 +14,7 @@ mod handshake;
 mod machines;
 mod net;
 mod port;
+mod post;
 mod state;
 mod stream;
 mod world;

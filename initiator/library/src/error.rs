@@ -192,6 +192,8 @@ impl Cause {
     /// Whether another attempt may end differently.
     pub fn is_transient(&self) -> bool {
         match self {
+            // The target has given the controller up meanwhile. The next attempt gets another one.
+            Cause::Field { field, .. } if field.is_controller() => true,
             Cause::Status { status, .. } | Cause::Field { status, .. } => !status.dnr(),
             Cause::Tls(failure) => *failure != TlsFailure::NoKey,
             Cause::Authentication(_)
@@ -419,6 +421,10 @@ impl Short {
 
 #[cfg(test)]
 mod tests {
+    use ringfab_spec::cqe::ConnectParameter;
+    use ringfab_spec::sqe::ConnectData;
+    use ringfab_spec::{IntoBytes as _, Nqn, SubmissionEntry};
+
     use super::*;
 
     #[test]
@@ -432,6 +438,20 @@ mod tests {
         assert!(!said(Step::Connect, local).contains("firewall"));
         let refused = Cause::Fabric("Connection refused".to_owned());
         assert!(said(Step::Connect, refused).contains("; check that a target listens there"));
+    }
+
+    #[test]
+    fn a_controller_that_the_target_has_given_up_is_no_reason_to_give_up() {
+        let subsystem = Nqn::new("nqn.2026-11.org.ringfab:one").expect("a name");
+        let sent = ConnectData::new([9; 16], 6, subsystem, subsystem);
+        let refused = |offset| {
+            let parameter = ConnectParameter::Data(offset);
+            let field = RefusedField::new(parameter, &SubmissionEntry::default(), sent.as_bytes());
+            let status = Status::CONNECT_INVALID_PARAMETERS.with_dnr();
+            Cause::Field { field: field.expect("it has a name"), status }
+        };
+        assert!(refused(16).is_transient(), "the next attempt has another controller");
+        assert!(!refused(0).is_transient(), "HOSTID will be the same");
     }
 
     #[test]

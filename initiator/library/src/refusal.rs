@@ -105,6 +105,11 @@ impl RefusedField {
         Some(Self { name, value, hint: hint.into() })
     }
 
+    /// Whether it is the controller that is refused.
+    pub(crate) fn is_controller(&self) -> bool {
+        self.name == "CNTLID"
+    }
+
     /// What to try.
     pub fn hint(&self) -> &str {
         &self.hint

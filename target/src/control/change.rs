@@ -1,19 +1,17 @@
 //! Applies a change of what is served on all cores, or on none.
 
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use ringfab_block::{Backing, OpenedFile};
 
-use crate::core::{AllCores, Core, ServeMessage, SingleCore};
+use crate::core::{AllCores, Cores, CoresInTurns, ServeMessage};
 use crate::disks::{DiskHandle, DiskHandles};
 use crate::model::{Difference, Draft, Listener, Namespace, Served, ServedError};
 use crate::target::Target;
 
-/// How long the system may keep an address after its listener is closed, and how often it is tried again.
-const UNBIND_LIMIT: Duration = Duration::from_secs(2);
-const UNBIND_RETRY: Duration = Duration::from_millis(5);
+/// How often an address is tried again, some milliseconds later each time: the system may keep it for a while after its
+/// listener is closed.
+const UNBIND_RETRIES: usize = 400;
 
 /// Disks that were opened for namespaces which are to be served.
 #[derive(Debug, Default)]
@@ -85,14 +83,40 @@ pub(super) fn apply(
     outcome
 }
 
-/// Serves something else on a core that is all its target has, in the caller's thread; for simulations. Files are
-/// opened by the core itself.
+/// Serves something else on cores that are in the caller's thread; for simulations. While it waits for their answers,
+/// it has `turn` turn them, and let time pass. Cores open files by themselves.
 ///
 /// # Errors
 /// As [`apply`].
-pub fn change_alone(core: &mut Core, target: &Target, draft: Draft) -> Result<(), String> {
+pub fn change_in_turns(
+    cores: &Cores,
+    target: &Target,
+    draft: Draft,
+    turn: &mut dyn FnMut(),
+) -> Result<(), String> {
     let next = draft.check().map_err(|error| error.to_string())?;
-    apply(target, &SingleCore::new(core), &Arc::default(), next, OpenedDisks::by_cores())
+    apply(target, &CoresInTurns::new(cores, turn), &Arc::default(), next, OpenedDisks::by_cores())
+}
+
+/// Has the same cores open the disk of a namespace anew. What was lost is given up.
+///
+/// # Errors
+/// When a core cannot open it, or there is no such namespace.
+pub fn reopen_in_turns(
+    cores: &Cores,
+    target: &Target,
+    namespace: &Arc<Namespace>,
+    turn: &mut dyn FnMut(),
+) -> Result<(), String> {
+    let served = target.served();
+    let found = served.namespaces().find(|(_, one)| Arc::ptr_eq(one, namespace));
+    let (subsystem, _) = found.ok_or("there is no such namespace")?;
+    let (subsystem, namespace) = (Arc::clone(subsystem.subsystem()), Arc::clone(namespace));
+    let message =
+        ServeMessage::Reopen { subsystem, namespace: Arc::clone(&namespace), files: Arc::default() };
+    CoresInTurns::new(cores, turn).broadcast(message)?;
+    namespace.reopened();
+    Ok(())
 }
 
 /// Opens what is new on all cores.
@@ -128,13 +152,13 @@ fn prepare(
 
 /// Binds a listener on the address of one that is being closed: the system lets go of it a little later.
 fn listen_after_another(cores: &impl AllCores, listener: &Arc<Listener>) -> Result<(), String> {
-    let deadline = Instant::now() + UNBIND_LIMIT;
-    loop {
-        match cores.broadcast(ServeMessage::Listen(Arc::clone(listener))) {
-            Err(_) if Instant::now() < deadline => thread::sleep(UNBIND_RETRY),
-            outcome => return outcome,
+    for _ in 0..UNBIND_RETRIES {
+        if cores.broadcast(ServeMessage::Listen(Arc::clone(listener))).is_ok() {
+            return Ok(());
         }
+        cores.pause();
     }
+    cores.broadcast(ServeMessage::Listen(Arc::clone(listener)))
 }
 
 /// Takes back what some cores may have opened.

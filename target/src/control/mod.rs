@@ -37,7 +37,7 @@ mod socket;
 pub mod status;
 mod timed_mutex;
 
-pub use change::change_alone;
+pub use change::{change_in_turns, reopen_in_turns};
 pub use manager::Manager;
 pub use request::Request;
 pub use server::{Control, ControlError, start};

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Core;
 use super::message::{CoreMessage, CoreSender, ServeMessage};
 use super::usage::CoreUsage;
 use crate::controller::Controller;
@@ -15,6 +15,11 @@ use crate::resources::messages::QueueMessage;
 
 /// How long cores may take to answer; a turn of a loop takes far less.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+const NO_ANSWER: &str = "a core does not answer";
+
+/// How long whoever tries something again waits before that.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The way to all cores, for whoever changes what they serve.
 pub(crate) trait AllCores {
@@ -29,6 +34,9 @@ pub(crate) trait AllCores {
 
     /// Ends a controller with all its queues.
     fn end_controller(&self, controller: &Arc<Controller>, reason: &str);
+
+    /// Lets some milliseconds pass before something is tried again.
+    fn pause(&self);
 }
 
 /// The way to all cores of a target.
@@ -45,7 +53,7 @@ impl Cores {
     /// When one does not answer.
     pub fn usage(&self) -> Result<Vec<CoreUsage>, String> {
         let usage = self.usage_within(ANSWER_TIMEOUT).into_iter().collect::<Option<Vec<CoreUsage>>>();
-        usage.ok_or_else(|| "a core does not answer".to_owned())
+        usage.ok_or_else(|| NO_ANSWER.to_owned())
     }
 
     /// The same, without those that do not answer within a limit.
@@ -65,6 +73,15 @@ impl Cores {
         usage
     }
 
+    /// Asks every core to do the same. Where their answers come, in any order.
+    fn ask(&self, message: &ServeMessage) -> mpsc::Receiver<Result<(), String>> {
+        let (reply, replies) = mpsc::channel();
+        for core in &self.senders {
+            core.send(CoreMessage::Serve(message.clone(), reply.clone()));
+        }
+        replies
+    }
+
     /// The disks that they serve.
     pub(crate) fn disk_handles(&self) -> &Arc<DiskHandles> {
         &self.disk_handles
@@ -77,16 +94,13 @@ impl AllCores for Cores {
     }
 
     fn broadcast(&self, message: ServeMessage) -> Result<(), String> {
-        let (reply, replies) = mpsc::channel();
-        for core in &self.senders {
-            core.send(CoreMessage::Serve(message.clone(), reply.clone()));
-        }
+        let replies = self.ask(&message);
         // What the message holds is the cores' alone now.
-        drop((message, reply));
+        drop(message);
         let mut outcome = Ok(());
         for _ in &self.senders {
             let answer = replies.recv_timeout(ANSWER_TIMEOUT);
-            outcome = outcome.and(answer.unwrap_or_else(|_| Err("a core does not answer".to_owned())));
+            outcome = outcome.and(answer.unwrap_or_else(|_| Err(NO_ANSWER.to_owned())));
         }
         outcome
     }
@@ -99,39 +113,62 @@ impl AllCores for Cores {
             core.send(CoreMessage::Queues(message));
         }
     }
-}
 
-/// A core in the caller's thread, which is all cores of its target; for simulations.
-pub(crate) struct SingleCore<'a>(RefCell<&'a mut Core>);
-
-impl<'a> SingleCore<'a> {
-    /// The way to it.
-    pub(crate) fn new(core: &'a mut Core) -> Self {
-        Self(RefCell::new(core))
+    fn pause(&self) {
+        thread::sleep(PAUSE);
     }
 }
 
-impl fmt::Debug for SingleCore<'_> {
+/// Cores in the caller's thread, which turns them while it waits for their answers; for simulations.
+pub(crate) struct CoresInTurns<'a> {
+    cores: &'a Cores,
+    turn: RefCell<&'a mut dyn FnMut()>,
+}
+
+impl<'a> CoresInTurns<'a> {
+    /// The way to them. `turn` has each of them turn that can, and lets time pass.
+    pub(crate) fn new(cores: &'a Cores, turn: &'a mut dyn FnMut()) -> Self {
+        Self { cores, turn: RefCell::new(turn) }
+    }
+
+    fn turn(&self) {
+        (self.turn.borrow_mut())();
+    }
+}
+
+impl fmt::Debug for CoresInTurns<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SingleCore")
+        f.debug_struct("CoresInTurns").field("cores", self.cores).finish_non_exhaustive()
     }
 }
 
-impl AllCores for SingleCore<'_> {
+impl AllCores for CoresInTurns<'_> {
     fn count(&self) -> usize {
-        1
+        self.cores.count()
     }
 
+    /// The limit on an answer is the caller's: it decides how often it turns them.
     fn broadcast(&self, message: ServeMessage) -> Result<(), String> {
-        self.0.borrow_mut().on_serve(message)
+        let replies = self.cores.ask(&message);
+        drop(message);
+        let mut outcome = Ok(());
+        for _ in 0..self.count() {
+            let answer = loop {
+                match replies.try_recv() {
+                    Err(mpsc::TryRecvError::Empty) => self.turn(),
+                    answer => break answer,
+                }
+            };
+            outcome = outcome.and(answer.unwrap_or_else(|_| Err(NO_ANSWER.to_owned())));
+        }
+        outcome
     }
 
     fn end_controller(&self, controller: &Arc<Controller>, reason: &str) {
-        controller.log_ended(reason);
-        controller.end();
-        let mut core = self.0.borrow_mut();
-        let Core { resources, queues, look_soon, .. } = &mut **core;
-        queues.end_all_of(resources, controller, true);
-        *look_soon = true;
+        self.cores.end_controller(controller, reason);
+    }
+
+    fn pause(&self) {
+        self.turn();
     }
 }

@@ -56,12 +56,12 @@ pub use crate::resources::states::{LatencySplit, State, StateUsage, WaitsFor};
 use admission::Admission;
 use bind::Listeners;
 pub use cores::Cores;
-pub(crate) use cores::{AllCores, SingleCore};
+pub(crate) use cores::{AllCores, CoresInTurns};
 use drain::Drain;
 pub(crate) use message::ServeMessage;
 use message::{CoreMessage, CoreSender};
 use queues::Queues;
-pub use start::{CoreParts, Running, build, start};
+pub use start::{CoreParts, Running, build, build_all, start};
 use timer::CoreTimer;
 pub use usage::{Buffers, CoreUsage};
 use watch::DiskWatch;
@@ -198,6 +198,11 @@ impl Core {
             self.queues.start_deferred(&mut self.resources, 0);
         }
         self.transport_events = transport_events;
+    }
+
+    /// The way to all cores of its target.
+    pub fn cores(&self) -> Cores {
+        Cores { senders: self.cores.clone(), ..Cores::default() }
     }
 
     /// What its RNIC has done.

@@ -73,19 +73,6 @@ impl Core {
         listeners.close(resources, &difference.unbound);
     }
 
-    /// Opens the disk of a namespace anew, on a target of one core that opens its files itself; for simulations. What
-    /// was lost is given up.
-    ///
-    /// # Errors
-    /// When it cannot be opened, or there is no such namespace.
-    pub fn reopen(&mut self, namespace: &Arc<Namespace>) -> Result<(), String> {
-        let Resources { disks, reactor, shared, .. } = &mut self.resources;
-        let subsystem = Arc::clone(&disks.of(namespace).ok_or("there is no such namespace")?.subsystem);
-        disks.reopen(&subsystem, namespace, None, reactor, shared)?;
-        namespace.reopened();
-        Ok(())
-    }
-
     /// Closes the disks of removed namespaces that no command needs any more. Those that run keep theirs until the
     /// housekeeping looks again.
     pub(super) fn close_unused_disks(&mut self) {

@@ -78,11 +78,26 @@ pub struct CoreParts {
 /// # Errors
 /// What the system refuses.
 pub fn build(parts: CoreParts) -> io::Result<(Core, Vec<SocketAddr>)> {
-    let served = parts.target.served();
-    let (sender, inbox) = mailbox(parts.reactor.waker());
-    let (mut core, _) = assemble(parts, None, descriptors_max(1), 0, vec![CoreSender(sender)], inbox)?;
-    let addresses = core.listeners.bind_all(&mut core.resources, served.listeners())?;
+    let (cores, addresses) = build_all(vec![parts])?;
+    let [core] = <[Core; 1]>::try_from(cores).expect("one for one");
     Ok((core, addresses))
+}
+
+/// The same with several cores, which the caller turns in any order. Each opens the disks by itself.
+///
+/// # Errors
+/// What the system refuses.
+pub fn build_all(parts: Vec<CoreParts>) -> io::Result<(Vec<Core>, Vec<SocketAddr>)> {
+    let (senders, inboxes): (Vec<_>, Vec<_>) = parts.iter().map(|part| mailbox(part.reactor.waker())).unzip();
+    let senders: Vec<CoreSender> = senders.into_iter().map(CoreSender).collect();
+    let (descriptors, mut cores) = (descriptors_max(parts.len()), Vec::new());
+    for (number, (part, inbox)) in parts.into_iter().zip(inboxes).enumerate() {
+        cores.push(assemble(part, None, descriptors, number, senders.clone(), inbox)?.0);
+    }
+    let Some(Core { listeners, resources, .. }) = cores.first_mut() else { return Ok((cores, Vec::new())) };
+    let served = Arc::clone(&resources.served);
+    let addresses = listeners.bind_all(resources, served.listeners())?;
+    Ok((cores, addresses))
 }
 
 /// The threads of a running target.

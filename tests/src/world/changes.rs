@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ringfab_spec::Status;
 use ringfab_target::Identity;
 use ringfab_target::config::{Access, ListenerConfig};
 
 use super::client::Client;
+use super::rival::Rival;
 use super::scenario::Scenario;
-use super::server::NQN;
+use super::server::{Change, NQN, SPARE, SPARE_NSID};
 use super::{CALM_MAX, Simulation, WORKLOAD_MAX};
 
 /// Changes while the workload runs, and the time between two.
@@ -24,7 +26,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// to do with a change.
 pub fn run_changes(scenario: Scenario) {
     let mut this = Simulation::new(scenario, false);
-    this.chaos.stop(&this.world, &this.scenario, &mut this.server, &this.hosts);
+    this.stop_chaos();
     this.run_until(CALM_MAX, "attaching", |this| this.clients.iter().all(Client::is_connected));
     this.clients.iter_mut().for_each(Client::set_strict);
     this.change_what_nobody_uses();
@@ -36,14 +38,54 @@ pub fn run_changes(scenario: Scenario) {
     this.leave();
 }
 
+/// Runs a world in which nothing goes wrong but that a core cannot open a disk which is to be served: then none serves
+/// it, or has it open. Once all can, each queue of a host serves it, on whichever core it is, from the moment that the
+/// change is done; and when it was removed, none does.
+///
+/// # Panics
+/// When a change is made on some cores only.
+pub fn run_all_or_none(scenario: Scenario) {
+    let mut this = Simulation::new(scenario, false);
+    this.stop_chaos();
+    this.run_until(CALM_MAX, "attaching", |this| this.rivals.iter().all(Rival::is_connected));
+    for cores in 0..this.scenario.machines.cores as u32 {
+        this.make(Change::Unservable { cores });
+        this.probe(Status::INVALID_NAMESPACE);
+    }
+    for _ in 0..3 {
+        this.make(Change::Spare);
+        assert_eq!(
+            this.world.open_files(this.servers[0].host, SPARE),
+            this.scenario.machines.cores,
+            "each core has it"
+        );
+        this.probe(Status::SUCCESS);
+        this.make(Change::Spare);
+        this.probe(Status::INVALID_NAMESPACE);
+        assert_eq!(this.world.open_files(this.servers[0].host, SPARE), 0, "no core has it");
+    }
+}
+
 impl Simulation {
+    /// What every queue of every rival says about the namespace that comes and goes.
+    fn probe(&mut self, expected: Status) {
+        let Self { rivals, trace, .. } = self;
+        rivals.iter_mut().for_each(|rival| rival.probe(SPARE_NSID, trace));
+        let is_over = |this: &Self| this.rivals.iter().all(Rival::is_idle);
+        self.run_until(CALM_MAX, "answers on every queue", is_over);
+        for rival in &mut self.rivals {
+            let answers = rival.take_probed();
+            assert!(answers.len() > self.scenario.machines.cores, "it has a queue on each core");
+            assert!(answers.iter().all(|status| *status == expected), "{answers:?} instead of {expected}");
+        }
+    }
+
     fn change_what_nobody_uses(&mut self) {
         for choice in 0..CHANGES {
-            let said = match choice % 6 {
-                5 => self.server.change_limits(choice / 6),
-                _ => self.server.change_others(choice * 7 + choice / 4),
-            };
-            self.trace.tell(self.world.now(), &said);
+            self.make(match choice % 6 {
+                5 => Change::Limits(choice / 6),
+                _ => Change::Others(choice * 7 + choice / 4),
+            });
             self.pass(PAUSE);
         }
         self.run_until(WORKLOAD_MAX, "the workload", |this| this.clients.iter().all(Client::is_finished));
@@ -68,8 +110,8 @@ impl Simulation {
     }
 
     fn close_the_listener(&mut self) {
-        let config = self.server.config().listeners[0].clone();
-        let removed = self.server.change(|target, draft| {
+        let config = self.servers[0].config().listeners[0].clone();
+        let removed = self.change(|target, draft| {
             let served = target.served();
             let listener = served.listeners().iter().find(|one| one.config().port == config.port);
             draft.remove_listener(listener.expect("it is there").port_id()).expect("it is there");
@@ -80,7 +122,7 @@ impl Simulation {
         self.pass(Duration::from_secs(2));
         assert!(nobody(self));
         assert_eq!(
-            self.server.change(|_, draft| {
+            self.change(|_, draft| {
                 draft.add_listener(config);
             }),
             Ok(())
@@ -91,10 +133,10 @@ impl Simulation {
     /// A listener gives way to another one in one change, which then has its number. When that one cannot be bound, the
     /// first stays.
     fn exchange_listeners(&mut self) {
-        let config = self.server.config().listeners[0].clone();
+        let config = self.servers[0].config().listeners[0].clone();
         let elsewhere = ListenerConfig { port: config.port + 5, ..config.clone() };
         let exchange = |this: &mut Self, from: &ListenerConfig, to: &ListenerConfig| {
-            this.server.change(|target, draft| {
+            this.change(|target, draft| {
                 let served = target.served();
                 let old = served.listeners().iter().find(|one| one.config().port == from.port);
                 let number = old.expect("it is there").port_id();
@@ -111,7 +153,7 @@ impl Simulation {
         self.pass(Duration::from_secs(2));
         assert_eq!(losses(self), before, "nobody has to do with it");
         for host in self.hosts.clone() {
-            self.world.cut_links(host, self.server.host);
+            self.world.cut_links(host, self.servers[0].host);
         }
         self.run_until(CALM_MAX, "the cut to be noticed", |this| losses(this) > before);
         self.everybody_is_back();
@@ -124,13 +166,13 @@ impl Simulation {
 
     /// With the subsystem its disk is closed; it comes back with what was on it.
     fn remove_the_subsystem(&mut self) {
-        let removed = self.server.change(|_, draft| draft.remove_subsystem(NQN).expect("it is there"));
+        let removed = self.change(|_, draft| draft.remove_subsystem(NQN).expect("it is there"));
         assert_eq!(removed, Ok(()));
         let nobody = |this: &Self| this.clients.iter().all(|client| !client.is_connected());
         self.run_until(CALM_MAX, "everybody to be ended", nobody);
-        self.run_until(CALM_MAX, "the target to forget", |this| this.server.leftovers().is_none());
-        let config = self.server.config().subsystems[0].clone();
-        let added = self.server.change(|target, draft| {
+        self.run_until(CALM_MAX, "the target to forget", |this| this.servers[0].leftovers().is_none());
+        let config = self.servers[0].config().subsystems[0].clone();
+        let added = self.change(|target, draft| {
             let identity = Identity::from_seed([7; 32]);
             target.add_subsystem(draft, &config, &identity).expect("no memory is needed");
         });
@@ -139,7 +181,7 @@ impl Simulation {
     }
 
     fn change_access(&mut self, access: Access) {
-        let changed = self.server.change(|_, draft| draft.set_access(NQN, access).expect("it is there"));
+        let changed = self.change(|_, draft| draft.set_access(NQN, access).expect("it is there"));
         assert_eq!(changed, Ok(()));
     }
 
@@ -148,7 +190,7 @@ impl Simulation {
     }
 
     /// Lets some time pass.
-    fn pass(&mut self, time: Duration) {
+    pub(super) fn pass(&mut self, time: Duration) {
         let until = self.world.now() + time;
         self.run_until(CALM_MAX, "time to pass", |this| this.world.now() >= until);
     }

@@ -7,7 +7,7 @@ use ringfab_reactor::sim::{HostId, LinkFaults, World};
 
 use super::content::Random;
 use super::scenario::{Incidents, Scenario};
-use super::server::{DISK, Server};
+use super::server::{Change, DISK, Server};
 
 /// The most incidents of a world, so that every workload comes to its end.
 const INCIDENTS_MAX: u32 = 80;
@@ -24,17 +24,24 @@ pub struct Chaos {
 
 #[derive(Clone, Copy, Debug)]
 enum Repair {
-    Partition(HostId),
-    Disk,
+    Partition(HostId, HostId),
+    /// The disk that this host has.
+    Disk(HostId),
     /// The keys of the host with this number.
     Keys(u64),
 }
 
-/// What an incident has to be told to the hosts' models.
+/// What is to be done about an incident.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
     /// The target's disk has lost its volatile cache.
     PowerLost,
+    /// What the target had in flight on its disk may have happened in any part.
+    Torn,
+    /// An administrator changes what is served.
+    Change(Change),
+    /// An administrator has the disk of the target with this number opened anew: it has lost something.
+    Reopen(usize),
     /// Nothing that changes what the disk holds.
     Other,
 }
@@ -63,24 +70,28 @@ impl Chaos {
         &mut self,
         world: &World,
         scenario: &Scenario,
-        server: &mut Server,
+        servers: &mut [Server],
         hosts: &[HostId],
     ) -> Option<(String, Incident)> {
         let now = world.now();
         if let Some(index) = self.repairs.iter().position(|(at, _)| *at <= now) {
             let (_, repair) = self.repairs.swap_remove(index);
-            self.repair(world, scenario, server, repair);
-            return Some((format!("{repair:?} ends"), Incident::Other));
+            let incident = repair.end(world, scenario);
+            return Some((format!("{repair:?} ends"), incident));
         }
         if now < self.next {
             return None;
         }
         self.next = now + self.pause(scenario.calm);
+        if let Some(number) = servers.iter().position(|server| server.lost_disk().is_some()) {
+            return Some(("the disk is to be opened anew".to_owned(), Incident::Reopen(number)));
+        }
+        let server = match servers {
+            [only] => only,
+            several => &mut several[self.random.below(scenario.machines.targets) as usize],
+        };
         if !server.is_running() {
             return None;
-        }
-        if server.reopen_when_lost() {
-            return Some(("the disk is opened anew".to_owned(), Incident::Other));
         }
         self.incidents += 1;
         if self.incidents == INCIDENTS_MAX {
@@ -89,20 +100,30 @@ impl Chaos {
         Some(self.strike(world, scenario, server, hosts))
     }
 
-    /// Ends everything that is wrong.
-    pub fn stop(&mut self, world: &World, scenario: &Scenario, server: &mut Server, hosts: &[HostId]) {
+    /// Ends everything that is wrong, as far as no administrator has to. Returns what these are to do.
+    pub fn stop(
+        &mut self,
+        world: &World,
+        scenario: &Scenario,
+        servers: &[Server],
+        hosts: &[HostId],
+    ) -> Vec<Incident> {
         self.next = Time::MAX;
-        for (_, repair) in std::mem::take(&mut self.repairs) {
-            self.repair(world, scenario, server, repair);
-        }
-        let calm =
-            |faults: LinkFaults| LinkFaults { cut_probability: 0.0, refuse_probability: 0.0, ..faults };
-        for host in hosts {
+        let repairs = std::mem::take(&mut self.repairs).into_iter();
+        let incidents = repairs.map(|(_, repair)| repair.end(world, scenario)).collect();
+        let calm = |faults| LinkFaults {
+            cut_probability: 0.0,
+            refuse_probability: 0.0,
+            late_max: Duration::ZERO,
+            ..faults
+        };
+        for (host, server) in hosts.iter().flat_map(|host| servers.iter().map(move |server| (host, server))) {
             world.set_link(*host, server.host, calm(scenario.link.clone()));
         }
         let mut disk = scenario.disk.clone();
         (disk.error_probability, disk.full_probability) = (0.0, 0.0);
-        world.set_disk_faults(server.host, DISK, disk);
+        world.set_disk_faults(servers[0].host, DISK, disk);
+        incidents
     }
 
     fn strike(
@@ -115,10 +136,10 @@ impl Chaos {
         let host = self.random.pick(hosts);
         let until = world.now() + self.pause(Duration::from_millis(1500));
         let kinds = match scenario.incidents {
-            Incidents::All => 10,
+            Incidents::All => 11,
             Incidents::Cuts => 1,
             Incidents::CutsAndKeys if self.random.one_in(3) => {
-                return self.exchange_keys(until, server, hosts);
+                return self.exchange_keys(until, scenario.clients);
             }
             Incidents::CutsAndKeys => 1,
         };
@@ -129,51 +150,63 @@ impl Chaos {
             }
             3 => {
                 world.partition(host, server.host, true);
-                self.repairs.push((until, Repair::Partition(host)));
+                self.repairs.push((until, Repair::Partition(host, server.host)));
                 (format!("{} cannot reach the target", world.host_name(host)), Incident::Other)
             }
             4 => {
                 let mut slow = scenario.disk.clone();
                 slow.delay_max = (slow.delay_max * 10).min(Duration::from_millis(800));
                 world.set_disk_faults(server.host, DISK, slow);
-                self.repairs.push((until, Repair::Disk));
+                self.repairs.push((until, Repair::Disk(server.host)));
                 ("the disk is slow".to_owned(), Incident::Other)
             }
             5 if server.is_running() => {
                 let pause = Duration::from_secs(1) + self.pause(Duration::from_millis(500));
                 server.kill(pause);
-                (format!("the target is killed, for {pause:?}"), Incident::Other)
+                (format!("{} is killed, for {pause:?}", world.host_name(server.host)), Incident::Other)
             }
             6 | 7 => {
                 let pause = self.pause(Duration::from_millis(300));
                 server.lose_power(pause);
-                (format!("the target loses power, for {pause:?}"), Incident::PowerLost)
+                // A disk that several targets have keeps its own.
+                let lost = if scenario.machines.targets == 1 { Incident::PowerLost } else { Incident::Torn };
+                (format!("{} loses power, for {pause:?}", world.host_name(server.host)), lost)
             }
             8 | 9 if server.is_running() => {
-                (server.change_others(self.random.below(1 << 20)), Incident::Other)
+                let change = Change::Others(self.random.below(1 << 20));
+                ("something else is to be served".to_owned(), Incident::Change(change))
+            }
+            10 if server.is_running() => {
+                let cores = self.random.below(scenario.machines.cores as u64) as u32;
+                let what = "something is to be served that a core cannot open";
+                (what.to_owned(), Incident::Change(Change::Unservable { cores }))
             }
             _ => ("nothing goes wrong".to_owned(), Incident::Other),
         }
     }
 
     /// A host has other keys at the target for a while.
-    fn exchange_keys(&mut self, until: Time, server: &mut Server, hosts: &[HostId]) -> (String, Incident) {
-        let number = self.random.below(hosts.len() as u64);
-        self.repairs.push((until, Repair::Keys(number)));
-        (server.change_keys(number, false), Incident::Other)
-    }
-
-    fn repair(&self, world: &World, scenario: &Scenario, server: &mut Server, repair: Repair) {
-        match repair {
-            Repair::Partition(host) => world.partition(host, server.host, false),
-            Repair::Disk => world.set_disk_faults(server.host, DISK, scenario.disk.clone()),
-            Repair::Keys(number) => drop(server.change_keys(number, true)),
-        }
+    fn exchange_keys(&mut self, until: Time, hosts: u64) -> (String, Incident) {
+        let host = self.random.below(hosts);
+        self.repairs.push((until, Repair::Keys(host)));
+        ("keys are to be exchanged".to_owned(), Incident::Change(Change::Keys { host, own: false }))
     }
 
     /// Up to twice the mean.
     fn pause(&mut self, mean: Duration) -> Duration {
         let nanos = u64::try_from(mean.as_nanos()).unwrap_or(u64::MAX / 4);
         Duration::from_nanos(self.random.below(nanos * 2 + 1))
+    }
+}
+
+impl Repair {
+    /// Ends what is wrong, or says what an administrator has to do.
+    fn end(self, world: &World, scenario: &Scenario) -> Incident {
+        match self {
+            Self::Partition(host, target) => world.partition(host, target, false),
+            Self::Disk(target) => world.set_disk_faults(target, DISK, scenario.disk.clone()),
+            Self::Keys(host) => return Incident::Change(Change::Keys { host, own: true }),
+        }
+        Incident::Other
     }
 }

@@ -1,22 +1,21 @@
-//! A simulated host: the initiator's engine, a workload, and the model of what its sectors may hold.
+//! A simulated host: engines of the initiator, a workload, and the model of what its sectors may hold.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
 use ringfab_auth::{Group, Hash, Policy};
-use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{
-    Authentication, Cause, ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoDone,
-    IoError, IoOperation, IoRequest, Key, Keys, SubmitError, TlsKey,
+    Authentication, Cause, ConnectOptions, HostEvent, HostIdentity, IoDone, IoError, IoOperation, IoRequest,
+    Key, Keys, SubmitError, TlsKey,
 };
-use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{HostId, World};
-use ringfab_reactor::{Reactor, Time, Wait};
+use ringfab_reactor::{Time, Wait};
 use ringfab_spec::Status;
 
 use super::checker::{Checker, Outcome};
 use super::content::{Random, SECTOR_BYTES};
+use super::engines::{Engine, Engines, Phase};
 use super::scenario::{Incidents, Scenario, Tls};
 use super::server::{NQN, Server, host_nqn, key, tls_key};
 use super::trace::Trace;
@@ -36,9 +35,10 @@ const NSID: u32 = 1;
 pub struct Client {
     /// Its host.
     pub host: HostId,
-    pub(super) engine: Host,
+    pub(super) engines: Engines,
     options: ConnectOptions,
-    phase: Phase,
+    /// When it attaches, while it is not attached.
+    attach_at: Time,
     world: World,
     name: String,
     pub(super) checker: Checker,
@@ -53,23 +53,14 @@ pub struct Client {
     failures: u64,
     /// Whether a failure is a bug: nothing is wrong any more.
     strict: bool,
-    /// Whether the engine has lost the controller and not found it again.
-    lost: bool,
-    /// How often it has.
+    /// When a command has last succeeded before a loss.
+    answered: Time,
+    /// How often it has lost the controller.
     losses: u32,
     /// Whether its right may be withdrawn.
     may_be_refused: bool,
     /// How often it has authenticated again on a connection, and was refused for its keys.
     proofs: (u64, u64),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    Away { again_at: Time },
-    Attaching(ControllerId),
-    Ready(ControllerId),
-    Detaching(ControllerId),
-    Gone,
 }
 
 /// What a command in flight is, to judge its end by.
@@ -87,17 +78,15 @@ impl Client {
         let name = format!("host{number}");
         let host = world.add_host(&name);
         world.set_link(host, server.host, scenario.link.clone());
-        let seed = scenario.seed ^ (number + 1) << 32;
-        let config = HostConfig { pool: pool(), rnic: RnicConfig::new(0, [number as u8 + 100; 32]), seed };
-        let mut engine = Host::new(Reactor::simulated(world, host), config).expect("an engine");
-        engine.set_single_threaded();
+        world.set_mailbox_delay(host, Duration::ZERO, scenario.machines.mailbox_delay);
+        let engines = Engines::new(world, host, scenario, number);
         let first = number * scenario.sectors;
         let options = options(server, scenario, number);
         Self {
             host,
-            engine,
+            engines,
             options,
-            phase: Phase::Away { again_at: Time::ZERO },
+            attach_at: Time::ZERO,
             world: world.clone(),
             name,
             checker: Checker::new(first..first + scenario.sectors),
@@ -111,7 +100,7 @@ impl Client {
             remaining: scenario.commands,
             failures: 0,
             strict: false,
-            lost: false,
+            answered: Time::ZERO,
             losses: 0,
             may_be_refused: scenario.incidents == Incidents::CutsAndKeys,
             proofs: (0, 0),
@@ -130,12 +119,12 @@ impl Client {
 
     /// Whether it can submit.
     pub fn is_ready(&self) -> bool {
-        matches!(self.phase, Phase::Ready(_))
+        self.engines.list.iter().any(Engine::is_ready)
     }
 
     /// Whether it is attached, as far as it knows.
     pub fn is_connected(&self) -> bool {
-        self.is_ready() && !self.lost
+        self.engines.list.iter().all(|engine| engine.is_ready() && !engine.lost)
     }
 
     /// How often it has lost its controller.
@@ -155,7 +144,7 @@ impl Client {
 
     /// Whether it has detached.
     pub fn is_gone(&self) -> bool {
-        self.phase == Phase::Gone
+        self.engines.list.iter().all(|engine| matches!(engine.phase, Phase::Gone))
     }
 
     /// Commands that failed.
@@ -183,19 +172,33 @@ impl Client {
         self.strict = true;
     }
 
-    /// When it acts by itself, beside what its engine waits for.
+    /// When it acts by itself, beside what its engines wait for.
     pub fn due(&self) -> Time {
-        if let Phase::Away { again_at } = self.phase { again_at } else { Time::MAX }
+        if self.engines.are_away() { self.attach_at } else { Time::MAX }
     }
 
-    /// One turn: attaches, takes events, submits. Whether anything was done.
+    /// A turn for each of its engines, in any order; some may be busy elsewhere, and miss it. Whether anything was
+    /// done.
     pub fn turn(&mut self, trace: &mut Trace) -> bool {
-        self.engine.turn(Wait::No).expect("a turn of the engine");
         let mut active = self.attach_when_due();
-        while let Some(event) = self.engine.next_event() {
-            active = true;
-            self.on_event(event, trace);
+        for number in self.engines.those_that_turn() {
+            active |= self.turn_engine(number, trace);
         }
+        active | self.submit_more(trace)
+    }
+
+    fn turn_engine(&mut self, number: usize, trace: &mut Trace) -> bool {
+        let mut active = self.engines.list[number].join_when_invited();
+        self.engines.list[number].host.turn(Wait::No).expect("a turn of the engine");
+        while let Some(event) = self.engines.list[number].host.next_event() {
+            active = true;
+            self.on_event(number, event, trace);
+        }
+        active
+    }
+
+    fn submit_more(&mut self, trace: &mut Trace) -> bool {
+        let mut active = false;
         while self.remaining > 0 && self.is_ready() && self.pending.len() < self.in_flight_max {
             self.remaining -= 1;
             active = true;
@@ -206,16 +209,17 @@ impl Client {
 
     /// Leaves in an orderly way.
     pub fn detach(&mut self) {
-        let Phase::Ready(controller) = self.phase else { panic!("{} is not attached", self.name) };
-        self.phase = Phase::Detaching(controller);
-        self.engine.detach(controller);
+        assert!(self.is_connected(), "{} is not attached", self.name);
+        self.engines.detach();
     }
 
     /// What it still holds after it has left, in words.
     pub fn leftovers(&self) -> Option<String> {
-        let (usage, counters) = (self.engine.pool().usage(), self.engine.rnic_counters());
-        let clean = usage.taken == 0 && counters.queue_pairs == 0 && counters.regions == 0;
-        (!clean).then(|| format!("{}: {usage:?}, {counters:?}", self.name))
+        self.engines.list.iter().find_map(|engine| {
+            let (usage, counters) = (engine.host.pool().usage(), engine.host.rnic_counters());
+            let clean = usage.taken == 0 && counters.queue_pairs == 0 && counters.regions == 0;
+            (!clean).then(|| format!("{}: {usage:?}, {counters:?}", self.name))
+        })
     }
 
     /// Submits a command; its model has been told by then.
@@ -227,13 +231,14 @@ impl Client {
         what: &str,
         trace: &mut Trace,
     ) {
-        let Phase::Ready(controller) = self.phase else { panic!("{} is not attached", self.name) };
+        let Engine { host, phase, .. } = self.engines.next();
+        let Phase::Ready(controller) = *phase else { panic!("{} is not attached", self.name) };
         trace.tell(self.world.now(), &format!("{} {tag:x} {what}", self.name));
         self.pending.insert(tag, kind);
-        match self.engine.submit(controller, IoRequest { nsid: NSID, tag, operation }) {
+        match host.submit(controller, IoRequest { nsid: NSID, tag, operation }) {
             Ok(()) => {}
             Err(refused) if refused.reason == SubmitError::Full => {
-                self.ended(tag, Err(IoError::NoPath), None, trace);
+                self.ended(tag, Err(IoError::Refused(SubmitError::Full)), None, trace);
             }
             Err(refused) => panic!("{} {tag:x} {what} was refused: {}", self.name, refused.reason),
         }
@@ -246,24 +251,24 @@ impl Client {
     }
 
     fn attach_when_due(&mut self) -> bool {
-        let Phase::Away { again_at } = self.phase else { return false };
-        if self.world.now() < again_at {
+        if self.world.now() < self.due() {
             return false;
         }
-        self.phase = Phase::Attaching(self.engine.attach(self.options.clone()));
+        self.engines.attach(&self.options);
         true
     }
 
-    fn on_event(&mut self, event: HostEvent, trace: &mut Trace) {
+    fn on_event(&mut self, number: usize, event: HostEvent, trace: &mut Trace) {
         if let HostEvent::IoDone(IoDone { tag, result, buffer, .. }) = event {
             return self.ended(tag, result, buffer.as_deref(), trace);
         }
-        trace.tell(self.world.now(), &format!("{}: {event:?}", self.name));
-        self.proofs.1 += u64::from(is_refusal(&event));
-        match (event, self.phase) {
-            (HostEvent::Ready { .. }, Phase::Attaching(controller)) => {
-                self.phase = Phase::Ready(controller);
-                let namespace = &self.engine.namespaces(controller)[0];
+        trace.tell(self.world.now(), &format!("{}.{number}: {event:?}", self.name));
+        let engine = &mut self.engines.list[number];
+        self.proofs.1 += u64::from(number == 0 && is_refusal(&event));
+        match (event, &engine.phase) {
+            (HostEvent::Ready { .. }, &Phase::Attaching(controller)) => {
+                (engine.phase, engine.lost) = (Phase::Ready(controller), false);
+                let namespace = &engine.host.namespaces(controller)[0];
                 self.transfer_sectors_max = u64::from(namespace.transfer_bytes_max()) / SECTOR_BYTES as u64;
             }
             (HostEvent::Failed { error, .. } | HostEvent::Lost { error, .. }, _)
@@ -271,31 +276,49 @@ impl Client {
             {
                 panic!("{} and the target have the same keys, and yet: {error}", self.name)
             }
-            (HostEvent::Reauthenticated { result, .. }, Phase::Ready(_) | Phase::Detaching(_)) => {
+            (HostEvent::Reauthenticated { result, .. }, Phase::Ready(_) | Phase::Detaching) => {
                 assert!(result.is_ok() || self.may_be_refused, "a key that is known: {result:?}");
                 self.proofs.0 += u64::from(result.is_ok());
             }
             (HostEvent::Failed { .. }, Phase::Attaching(_)) => {
-                self.phase = Phase::Away { again_at: self.world.now() + ATTACH_PAUSE };
+                engine.phase = Phase::Away;
+                self.attach_at = self.world.now() + ATTACH_PAUSE;
             }
-            (HostEvent::Detached { trouble, .. }, Phase::Detaching(_)) => {
+            (HostEvent::Detached { trouble, .. }, Phase::Detaching) => {
                 assert!(trouble.is_none(), "{} left with trouble: {trouble:?}", self.name);
-                self.phase = Phase::Gone;
+                engine.phase = Phase::Gone;
             }
-            (HostEvent::Ready { reconnected: true, .. }, Phase::Ready(_)) => self.lost = false,
+            (HostEvent::Ready { reconnected: true, .. }, Phase::Ready(_)) => engine.lost = false,
             (HostEvent::Lost { .. }, Phase::Ready(_)) => {
-                self.lost = true;
-                self.losses += 1;
+                engine.lost = true;
+                self.losses += u32::from(number == 0);
             }
             (HostEvent::Reconnecting { .. } | HostEvent::NamespacesChanged { .. }, Phase::Ready(_)) => {}
             // Its administrator attaches again.
             (HostEvent::Failed { .. }, Phase::Ready(_)) if self.may_be_refused => {
-                self.phase = Phase::Away { again_at: self.world.now() + ATTACH_PAUSE };
-                self.lost = false;
+                engine.phase = Phase::Away;
+                self.attach_at = self.world.now() + ATTACH_PAUSE;
             }
-            (HostEvent::NamespacesChanged { .. }, Phase::Attaching(_) | Phase::Detaching(_)) => {}
-            (event, phase) => panic!("{} did not expect {event:?} while {phase:?}", self.name),
+            // A connection of its own had ended before the leader said that all is ready.
+            (HostEvent::Lost { .. } | HostEvent::Reconnecting { .. }, Phase::Attaching(_)) if number > 0 => {}
+            (HostEvent::NamespacesChanged { .. }, Phase::Attaching(_) | Phase::Detaching) => {}
+            (event, phase) => panic!("{}.{number} did not expect {event:?} while {phase:?}", self.name),
         }
+    }
+
+    /// A command waits for its path as long as the policy says, counted from a loss. A loss is a new one if any engine
+    /// had answers before it, as the engine that leads finds it.
+    fn check_waited(&mut self, tag: u64, result: Result<(), IoError>) {
+        let now = self.world.now();
+        if result.is_ok() && !self.engines.list[0].lost {
+            self.answered = now;
+        }
+        if result != Err(IoError::NoPath) || self.may_be_refused {
+            return;
+        }
+        let limit = self.options.reconnect.fast_io_fail_timeout;
+        let waited = limit.is_some_and(|limit| now >= self.answered + limit);
+        assert!(waited, "{} {tag:x} was to wait for longer: {limit:?} from {:?}", self.name, self.answered);
     }
 
     /// A command has ended: the model judges.
@@ -308,6 +331,7 @@ impl Client {
             assert!(!self.strict, "{} {tag:x} failed with {result:?} although nothing is wrong", self.name);
             self.failures += 1;
         }
+        self.check_waited(tag, result);
         let judged = match kind {
             Kind::Read(_) => self.checker.end_read(tag, bytes.filter(|_| result.is_ok())),
             Kind::Compare if result.is_ok() => self.checker.end_compare(tag, Some(true)),
@@ -328,14 +352,6 @@ impl Client {
 fn is_refusal(event: &HostEvent) -> bool {
     let (HostEvent::Failed { error, .. } | HostEvent::Lost { error, .. }) = event else { return false };
     matches!(error.cause, Cause::Authentication(_) | Cause::Tls(_))
-}
-
-fn pool() -> Vec<ClassLayout> {
-    vec![
-        ClassLayout { buffer_bytes: 8192, count: 64 },
-        ClassLayout { buffer_bytes: 65_536, count: 32 },
-        ClassLayout { buffer_bytes: 262_144 + 4096, count: 24 },
-    ]
 }
 
 fn options(server: &Server, scenario: &Scenario, number: u64) -> ConnectOptions {
@@ -365,7 +381,7 @@ fn options(server: &Server, scenario: &Scenario, number: u64) -> ConnectOptions 
         Tls::Configured => options.tls = Some(ringfab_initiator::Tls::new(TlsKey::Known(tls_key(1)))),
         Tls::Generated => options.concatenation = true,
     }
-    (options.queues, options.depth) = (scenario.queues, scenario.depth);
+    (options.queues, options.depth) = (scenario.queues.max(scenario.machines.engines), scenario.depth);
     options.keep_alive = Duration::from_secs(2);
     options.timeouts.connect = Duration::from_secs(1);
     options.timeouts.admin = Duration::from_secs(4);

@@ -1,18 +1,26 @@
-//! A whole world from one seed: hosts with the initiator's engine, the target's core, links that delay, cut and stall,
-//! a disk that fails, tears and forgets, and a model that knows what each sector may hold.
+//! A whole world from one seed: hosts with the initiator's engines, targets with their cores, links that delay, cut and
+//! stall, a disk that fails, tears and forgets, and a model that knows what each sector may hold. Everything takes its
+//! turns in one thread, in an order that the seed decides. Messages between cores are on their way for a while.
 //!
 //! | part | what it is |
 //! | --- | --- |
 //! | [`scenario`] | what a seed decides |
 //! | [`server`] | the target: boots, loses power, is killed |
 //! | [`client`] | a host: attaches, submits, is told |
+//! | `engines` | its engines, which share a controller |
 //! | [`workload`] | the commands of a host |
 //! | [`checker`] | what each sector may hold |
+//! | [`rival`] | a host that changes blocks by Compare and Write which it shares with others |
+//! | [`register`] | what these blocks may show |
 //! | [`chaos`] | what goes wrong |
+//! | `administrator` | what is served is changed, on all cores while they run |
 //! | `changes` | what is served changes |
+//! | `aborts` | commands that wait on one core are aborted from another |
 //! | [`content`] | what a sector looks like |
 //! | [`trace`] | the story, for whoever has to understand a failure |
 
+mod aborts;
+mod administrator;
 mod changes;
 pub mod chaos;
 pub mod checker;
@@ -20,24 +28,31 @@ pub mod checker;
 mod checker_tests;
 pub mod client;
 pub mod content;
+mod engines;
+pub mod register;
+pub mod rival;
 pub mod scenario;
 pub mod server;
 pub mod trace;
 pub mod workload;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use ringfab_reactor::Time;
-use ringfab_reactor::sim::{HostId, World};
+use ringfab_reactor::sim::{DiskFaults, HostId, World};
 use ringfab_target::core::CoreUsage;
 
-pub use changes::run_changes;
+pub use aborts::run_aborts;
+pub use changes::{run_all_or_none, run_changes};
 
 use chaos::{Chaos, Incident};
 use client::Client;
-use content::SECTOR_BYTES;
+use content::{Random, SECTOR_BYTES};
+use register::Register;
+use rival::{Counts, Rival};
 use scenario::Scenario;
-use server::{DISK, Server};
+use server::{Change, DISK, SPARE, Server};
 use trace::Trace;
 
 /// The longest that a workload takes in simulated time, with everything that goes wrong.
@@ -49,6 +64,9 @@ const CALM_MAX: Duration = Duration::from_secs(60);
 
 /// After this long both ends know which connections have not survived: more than the keep-alive.
 const CALM_MIN: Duration = Duration::from_secs(10);
+
+/// Bytes of the disk that mostly nobody uses.
+const SPARE_BYTES: u64 = 1 << 20;
 
 /// Flushes of each host in a world without faults: enough that some are sampled.
 const FLUSHES: usize = 200;
@@ -66,6 +84,8 @@ pub struct Outcome {
     pub authenticated_again: u64,
     /// How often hosts were refused for their keys, as far as they told.
     pub refusals: u64,
+    /// What rivals have done.
+    pub rivals: Counts,
     /// How long it took in simulated time.
     pub took: Duration,
 }
@@ -74,10 +94,19 @@ pub struct Outcome {
 struct Simulation {
     world: World,
     scenario: Scenario,
-    server: Server,
+    /// The targets. All serve the same disk.
+    servers: Vec<Server>,
     clients: Vec<Client>,
+    rivals: Vec<Rival>,
+    /// The blocks that rivals share.
+    registers: Vec<Register>,
     hosts: Vec<HostId>,
     chaos: Chaos,
+    /// Decides in which order all have their turns.
+    random: Random,
+    /// Changes that wait for the one that is under way, if there is one.
+    changes: VecDeque<Change>,
+    is_changing: bool,
     trace: Trace,
 }
 
@@ -100,39 +129,39 @@ pub fn run(scenario: Scenario, print: bool) -> Outcome {
 /// When a flush succeeds after that, before the disk was opened anew; or when it fails after that.
 pub fn run_loss(scenario: Scenario) {
     let mut simulation = Simulation::new(scenario, false);
-    simulation.chaos.stop(&simulation.world, &simulation.scenario, &mut simulation.server, &simulation.hosts);
+    simulation.stop_chaos();
     simulation.run_until(CALM_MAX, "attaching", |this| this.clients.iter().all(Client::is_connected));
     assert_eq!(simulation.flush_all(), 0, "the disk is well");
-    simulation.world.fail_write_back(simulation.server.host, DISK);
+    simulation.world.fail_write_back(simulation.servers[0].host, DISK);
     let clients = simulation.clients.len() as u64;
     for _ in 0..3 {
         assert_eq!(simulation.flush_all(), clients, "the disk has said once that something was lost");
     }
-    assert!(simulation.server.reopen_when_lost());
+    assert!(simulation.reopen_when_lost(0));
     assert_eq!(simulation.flush_all(), 0, "the disk was opened anew");
 }
 
 /// Runs a world in which nothing goes wrong, with a disk that takes exactly so long for everything. Returns what the
-/// core says while every host waits for the disk, beside its Asynchronous Event Request, and once all have been
+/// first core says while every host waits for the disk, beside its Asynchronous Event Request, and once all have been
 /// answered many times.
 ///
 /// # Panics
 /// When a flush fails or is not answered.
 pub fn run_exact(scenario: Scenario) -> [CoreUsage; 2] {
     let mut simulation = Simulation::new(scenario, false);
-    simulation.chaos.stop(&simulation.world, &simulation.scenario, &mut simulation.server, &simulation.hosts);
+    simulation.stop_chaos();
     simulation.run_until(CALM_MAX, "attaching", |this| this.clients.iter().all(Client::is_connected));
     simulation.submit_flushes();
     let parked = simulation.clients.len();
     simulation.run_until(CALM_MAX, "the beginning of flushes", |this| {
-        this.server.usage().commands == parked + this.clients.len()
+        this.servers[0].usage()[0].commands == parked + this.clients.len()
     });
-    let during = simulation.server.usage();
+    let during = simulation.servers[0].usage()[0].clone();
     simulation.settle("flushes");
     for _ in 0..FLUSHES {
         assert_eq!(simulation.flush_all(), 0, "the disk is well");
     }
-    [during, simulation.server.usage()]
+    [during, simulation.servers[0].usage()[0].clone()]
 }
 
 impl Simulation {
@@ -153,34 +182,70 @@ impl Simulation {
 
     fn new(scenario: Scenario, print: bool) -> Self {
         let world = World::new(scenario.seed);
-        let target = world.add_host("target");
-        let bytes = scenario.clients * scenario.sectors * SECTOR_BYTES as u64;
+        let targets: Vec<HostId> =
+            (0..scenario.machines.targets).map(|number| world.add_host(&format!("target{number}"))).collect();
+        let target = targets[0];
+        let bytes = scenario.disk_sectors() * SECTOR_BYTES as u64;
         world.add_disk(target, DISK, bytes, scenario.disk.clone());
-        let server = Server::new(&world, target, &scenario);
-        let clients: Vec<Client> =
-            (0..scenario.clients).map(|number| Client::new(&world, &server, &scenario, number)).collect();
-        let hosts = clients.iter().map(|client| client.host).collect();
+        world.add_disk(target, SPARE, SPARE_BYTES, DiskFaults::default());
+        for other in &targets[1..] {
+            world.share_disk((target, DISK.as_ref()), (*other, DISK.as_ref()));
+        }
+        let servers: Vec<Server> =
+            targets.into_iter().map(|host| Server::new(&world, host, &scenario)).collect();
+        let server_of = |number: u64| &servers[number as usize % servers.len()];
+        let clients: Vec<Client> = (0..scenario.clients)
+            .map(|number| Client::new(&world, server_of(number), &scenario, number))
+            .collect();
+        let rivals: Vec<Rival> = (0..scenario.machines.rivals)
+            .map(|number| Rival::new(&world, &servers[0], &scenario, number))
+            .collect();
+        let may_be_torn = scenario.disk.error_probability > 0.0 || scenario.disk.full_probability > 0.0;
+        let registers =
+            scenario.registers().into_iter().map(|range| Register::new(range, may_be_torn)).collect();
+        let hosts = clients.iter().map(|one| one.host).chain(rivals.iter().map(|one| one.host)).collect();
         let chaos = Chaos::new(&scenario, world.now());
         let mut trace = Trace::new(scenario.seed, print);
         trace.tell(world.now(), &format!("{scenario:?}"));
-        Self { world, scenario, server, clients, hosts, chaos, trace }
+        let random = Random::new(scenario.seed, 5);
+        let (changes, is_changing) = (VecDeque::new(), false);
+        Self {
+            world,
+            scenario,
+            servers,
+            clients,
+            rivals,
+            registers,
+            hosts,
+            chaos,
+            random,
+            changes,
+            is_changing,
+            trace,
+        }
     }
 
     /// The workload, while things go wrong.
     fn work(&mut self) {
-        self.run_until(WORKLOAD_MAX, "the workload", |this| this.clients.iter().all(Client::is_finished));
+        self.run_until(WORKLOAD_MAX, "the workload", |this| {
+            this.clients.iter().all(Client::is_finished) && this.rivals.iter().all(Rival::is_finished)
+        });
     }
 
     /// Nothing goes wrong any more: everybody comes back.
     fn calm_down(&mut self) {
-        self.chaos.stop(&self.world, &self.scenario, &mut self.server, &self.hosts);
+        self.stop_chaos();
         let quiet = self.world.now() + CALM_MIN;
         self.run_until(CALM_MAX, "the return to calm", |this| {
             let back = |client: &Client| client.is_connected() && client.is_idle();
-            this.world.now() >= quiet && this.server.is_running() && this.clients.iter().all(back)
+            let rivals_are_back = this.rivals.iter().all(Rival::is_connected);
+            let all_are_back = this.clients.iter().all(back) && rivals_are_back;
+            this.world.now() >= quiet && this.servers.iter().all(Server::is_running) && all_are_back
         });
         // Until here a flush may have failed; from now on none does.
-        self.server.reopen_when_lost();
+        for number in 0..self.servers.len() {
+            self.reopen_when_lost(number);
+        }
         self.clients.iter_mut().for_each(Client::set_strict);
     }
 
@@ -198,21 +263,35 @@ impl Simulation {
         for client in &self.clients {
             let range = client.checker().range();
             let length = (range.end - range.start) as usize * SECTOR_BYTES;
-            let (visible, stable) = self.server.disk(range.start * SECTOR_BYTES as u64, length);
+            let (visible, stable) = self.servers[0].disk(range.start * SECTOR_BYTES as u64, length);
             let checked = client.checker().check_disk(&visible, &stable);
             assert_eq!(checked, Ok(()), "the disk after the last flush");
+        }
+        self.check_registers();
+    }
+
+    /// A look at what rivals share, on the disk itself.
+    fn check_registers(&mut self) {
+        for register in &mut self.registers {
+            let range = register.range();
+            let length = (range.end - range.start) as usize * SECTOR_BYTES;
+            let (visible, _) = self.servers[0].disk(range.start * SECTOR_BYTES as u64, length);
+            assert_eq!(register.check_disk(&visible), Ok(()), "what rivals have left");
         }
     }
 
     /// Everybody detaches, and nothing is left of anybody.
     fn leave(&mut self) {
         self.clients.iter_mut().for_each(Client::detach);
-        self.run_until(CALM_MAX, "leaving", |this| this.clients.iter().all(Client::is_gone));
+        self.rivals.iter_mut().for_each(Rival::leave);
+        self.run_until(CALM_MAX, "leaving", |this| {
+            this.clients.iter().all(Client::is_gone) && this.rivals.iter().all(Rival::is_gone)
+        });
         for client in &self.clients {
             assert_eq!(client.leftovers(), None);
         }
-        self.run_until(CALM_MAX, "the target to forget", |this| this.server.leftovers().is_none());
-        assert_eq!(self.server.violations(), 0, "both ends are ours");
+        self.run_until(CALM_MAX, "targets to forget", |this| this.leftovers().is_empty());
+        assert!(self.servers.iter().all(|one| one.violations() == 0), "both ends are ours");
     }
 
     fn outcome(&self) -> Outcome {
@@ -222,6 +301,7 @@ impl Simulation {
             failures: self.clients.iter().map(Client::failures).sum(),
             authenticated_again: self.clients.iter().map(|one| one.proofs().0).sum(),
             refusals: self.clients.iter().map(|one| one.proofs().1).sum(),
+            rivals: self.rivals.iter().map(Rival::counts).sum(),
             took: self.world.now().since(Time::ZERO),
         }
     }
@@ -234,17 +314,20 @@ impl Simulation {
     fn run_until(&mut self, limit: Duration, what: &str, done: impl Fn(&Self) -> bool) {
         let deadline = self.world.now() + limit;
         self.trace.tell(self.world.now(), what);
-        loop {
-            self.turn_all();
-            if done(self) {
-                return;
-            }
-            if self.world.now() >= deadline {
-                let left = self.server.leftovers();
-                panic!("{what} did not come to an end within {limit:?}; the target holds {left:?}");
-            }
-            self.world.advance_until(self.next_action().min(deadline));
+        self.turn_all();
+        while !done(self) {
+            self.pass_on(what, deadline);
         }
+    }
+
+    /// Lets time pass until something happens, which all act on.
+    fn pass_on(&mut self, what: &str, deadline: Time) {
+        if self.world.now() >= deadline {
+            let left = self.leftovers();
+            panic!("{what} did not come to an end in time; the targets hold {left:?}");
+        }
+        self.world.advance_until(self.next_action().min(deadline));
+        self.turn_all();
     }
 
     /// Turns everybody until nobody has anything to do at this point in time.
@@ -252,28 +335,70 @@ impl Simulation {
         // What a turn of an engine has brought about is sent by its next one.
         let mut quiet = 0;
         while quiet < 2 {
-            if self.server.boot_when_due() {
-                self.trace.tell(self.world.now(), "the target boots");
+            for server in self.servers.iter_mut().filter_map(Server::booted_when_due) {
+                self.trace.tell(self.world.now(), &format!("{} boots", self.world.host_name(server)));
             }
-            let happened = self.chaos.act(&self.world, &self.scenario, &mut self.server, &self.hosts);
+            let happened = self.chaos.act(&self.world, &self.scenario, &mut self.servers, &self.hosts);
             if let Some((what, incident)) = happened {
                 self.trace.tell(self.world.now(), &what);
-                if incident == Incident::PowerLost {
-                    self.clients.iter_mut().for_each(Client::power_lost);
-                }
+                self.act_on(incident);
             }
-            self.server.turn();
-            let mut active = false;
-            for client in &mut self.clients {
-                active |= client.turn(&mut self.trace);
-            }
+            self.make_changes();
+            let active = self.turn_each();
             quiet = if active || self.world.has_ready() { 0 } else { quiet + 1 };
+        }
+    }
+
+    /// What targets still hold for hosts, in words.
+    fn leftovers(&self) -> Vec<String> {
+        self.servers.iter().filter_map(Server::leftovers).collect()
+    }
+
+    /// What is to be done about an incident.
+    fn act_on(&mut self, incident: Incident) {
+        match incident {
+            Incident::PowerLost => {
+                self.clients.iter_mut().for_each(Client::power_lost);
+                self.registers.iter_mut().for_each(Register::power_lost);
+            }
+            Incident::Torn => self.registers.iter_mut().for_each(Register::tear),
+            Incident::Change(change) => self.changes.push_back(change),
+            Incident::Reopen(number) => {
+                self.reopen_when_lost(number);
+            }
+            Incident::Other => {}
+        }
+    }
+
+    /// A turn for everybody, in any order. Whether a host did anything.
+    fn turn_each(&mut self) -> bool {
+        let Self { servers, clients, rivals, registers, random, trace, .. } = self;
+        let (first_rival, targets) = (servers.len() + clients.len(), servers.len());
+        let mut left: Vec<usize> = (0..first_rival + rivals.len()).collect();
+        let mut active = false;
+        while !left.is_empty() {
+            match left.swap_remove(random.below(left.len() as u64) as usize) {
+                number if number < targets => servers[number].turn(),
+                number if number < first_rival => active |= clients[number - targets].turn(trace),
+                number => active |= rivals[number - first_rival].turn(registers, trace),
+            }
+        }
+        active
+    }
+
+    /// Ends everything that is wrong.
+    fn stop_chaos(&mut self) {
+        let Self { world, scenario, servers, hosts, chaos, .. } = self;
+        for incident in chaos.stop(world, scenario, servers, hosts) {
+            self.act_on(incident);
         }
     }
 
     /// When something happens that the world does not know of.
     fn next_action(&self) -> Time {
         let clients = self.clients.iter().map(Client::due).min().unwrap_or(Time::MAX);
-        self.chaos.due().min(clients).min(self.server.boots_at().unwrap_or(Time::MAX))
+        let boots = self.servers.iter().filter_map(Server::boots_at).min().unwrap_or(Time::MAX);
+        let rivals = self.rivals.iter().map(Rival::due).min().unwrap_or(Time::MAX);
+        self.chaos.due().min(clients).min(rivals).min(boots)
     }
 }

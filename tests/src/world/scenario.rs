@@ -1,5 +1,6 @@
 //! What a seed makes of a world: its sizes, its manners, and how bad it gets.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use ringfab_auth::Group;
@@ -7,7 +8,7 @@ use ringfab_initiator::ReconnectPolicy;
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{DiskFaults, LinkFaults};
 
-use super::content::Random;
+use super::content::{Random, SECTOR_BYTES};
 
 /// The parameters of one world.
 #[derive(Clone, Debug)]
@@ -16,6 +17,8 @@ pub struct Scenario {
     pub seed: u64,
     /// Hosts, each with sectors of its own.
     pub clients: u64,
+    /// Who takes part beside these hosts, and what hosts and targets are made of.
+    pub machines: Machines,
     /// Bytes of a logical block.
     pub block_bytes: u32,
     /// Sectors of each host.
@@ -50,6 +53,26 @@ pub struct Scenario {
     pub tls: Tls,
 }
 
+/// The targets, cores and engines of a world, and the rivals.
+#[derive(Clone, Copy, Debug)]
+pub struct Machines {
+    /// Targets, which have the same disk. Each host uses one of them.
+    pub targets: u64,
+    /// Cores of each target.
+    pub cores: usize,
+    /// Engines of each host, which share a controller.
+    pub engines: u16,
+    /// Hosts that change the same blocks by Compare and Write, in clear text.
+    pub rivals: u64,
+    /// The longest that a message from one core or engine to another is on its way.
+    pub mailbox_delay: Duration,
+}
+
+impl Machines {
+    /// One target of one core, hosts with one engine each, and no rivals.
+    pub const FEW: Self = Self { targets: 1, cores: 1, engines: 1, rivals: 0, mailbox_delay: Duration::ZERO };
+}
+
 /// By which key connections are over TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tls {
@@ -75,20 +98,27 @@ pub enum Incidents {
 impl Scenario {
     /// The scenario of a seed.
     pub fn new(seed: u64) -> Self {
-        let mut random = Random::new(seed, 1);
+        let (mut random, mut cores) = (Random::new(seed, 1), Random::new(seed, 3));
         let block_bytes = random.pick(&[512, 512, 4096]);
         let disk = disk(&mut random, block_bytes);
-        let link = link(&mut random);
+        let link = link(&mut random, &mut cores);
         // Long enough for a large command to come through between two incidents.
         let calm_min = (disk.delay_max * 4).max(link.delay_max * 100);
         let scenario = Self {
             seed,
             clients: 1 + random.below(2),
+            machines: Machines {
+                targets: cores.pick(&[1, 1, 2]),
+                cores: cores.pick(&[1, 2, 2, 3]),
+                engines: cores.pick(&[1, 1, 2, 3]),
+                rivals: 0,
+                mailbox_delay: Duration::from_micros(cores.pick(&[0, 20, 500, 20_000])),
+            },
             block_bytes,
             sectors: random.pick(&[64, 256, 1024]),
             commands: 150 + random.below(250),
             in_flight: random.pick(&[1, 4, 8, 16]),
-            queues: 1 + random.below(2) as u16,
+            queues: 1 + random.below(2) as u16 + cores.below(2) as u16,
             depth: random.pick(&[1, 4, 16]),
             target_pool: target_pool(&mut random),
             reconnect: reconnect(&mut random),
@@ -106,7 +136,24 @@ impl Scenario {
             Some(Group::Ffdhe2048) => random.pick(&[Tls::Off, Tls::Configured, Tls::Generated]),
             _ => random.pick(&[Tls::Off, Tls::Configured]),
         };
-        Self { tls, ..scenario }
+        let rivals = if tls == Tls::Off { cores.pick(&[0, 2, 3]) } else { 0 };
+        Self { tls, machines: Machines { rivals, ..scenario.machines }, ..scenario }
+    }
+
+    /// The sectors that rivals share: each is one register. They are behind those of the hosts.
+    pub fn registers(&self) -> Vec<Range<u64>> {
+        let block = u64::from(self.block_bytes) / SECTOR_BYTES as u64;
+        let first = self.clients * self.sectors;
+        if self.machines.rivals == 0 {
+            Vec::new()
+        } else {
+            vec![first..first + block, first + block..first + 9 * block]
+        }
+    }
+
+    /// Sectors of the disk.
+    pub fn disk_sectors(&self) -> u64 {
+        self.registers().last().map_or(self.clients * self.sectors, |last| last.end)
     }
 }
 
@@ -123,7 +170,7 @@ fn disk(random: &mut Random, block_bytes: u32) -> DiskFaults {
     }
 }
 
-fn link(random: &mut Random) -> LinkFaults {
+fn link(random: &mut Random, late: &mut Random) -> LinkFaults {
     let (delay_max_us, buffers): (_, &[usize]) =
         random.pick(&[(5, &[4096, 65_536]), (200, &[4096, 65_536]), (5000, &[65_536]), (40_000, &[1 << 20])]);
     LinkFaults {
@@ -133,6 +180,8 @@ fn link(random: &mut Random) -> LinkFaults {
         cut_probability: random.pick(&[0.0, 0.0, 0.00002, 0.0002]),
         refuse_probability: random.pick(&[0.0, 0.0, 0.05]),
         buffer_bytes: random.pick(buffers),
+        late_max: Duration::from_millis(late.pick(&[0, 0, 50, 3000])),
+        late_data: false,
     }
 }
 

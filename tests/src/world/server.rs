@@ -1,4 +1,4 @@
-//! The simulated target: one core over a disk that outlives it.
+//! The simulated target: its cores, each with a disk of its own on what outlives them.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,19 +10,28 @@ use ringfab_memory::ClassLayout;
 use ringfab_reactor::sim::{HostId, World};
 use ringfab_reactor::{Reactor, Time, Wait};
 use ringfab_target::config::{
-    Access, ConfiguredKey, Demands, HostAuthentication, HostConfig, HostTls, ListenerTls, NamespaceLimits,
-    RateLimits,
+    Access, ConfiguredKey, Demands, HostAuthentication, HostConfig, HostTls, ListenerTls, NamespaceConfig,
+    NamespaceLimits, RateLimits,
 };
-use ringfab_target::control::change_alone;
-use ringfab_target::core::{Core, CoreParts, CoreUsage, build};
-use ringfab_target::model::Draft;
+use ringfab_target::core::{Core, CoreParts, CoreUsage, Cores, build_all};
+use ringfab_target::model::{Draft, Namespace};
 use ringfab_target::worker::{Steps, Workers};
 use ringfab_target::{Config, Identity, Target};
 
+use super::content::Random;
 use super::scenario::{Scenario, Tls};
 
 /// The path of the disk on the target's host.
 pub const DISK: &str = "/disk";
+
+/// Where it listens for rivals.
+const PLAIN_PORT: u16 = 4430;
+
+/// The path of another disk there, which mostly nobody uses.
+pub const SPARE: &str = "/spare";
+
+/// The namespace on it.
+pub const SPARE_NSID: u32 = 3;
 
 /// The subsystem that is served.
 pub const NQN: &str = "nqn.2026-11.org.ringfab:world";
@@ -38,6 +47,11 @@ pub struct Server {
     pub host: HostId,
     config: Config,
     classes: Vec<ClassLayout>,
+    /// The namespace that comes with [`Change::Spare`].
+    spare: NamespaceConfig,
+    /// Decides in which order cores have their turns.
+    random: Random,
+    cores: usize,
     running: Option<Instance>,
     boots: u64,
     boot_at: Time,
@@ -46,25 +60,58 @@ pub struct Server {
 /// One life of its process.
 #[derive(Debug)]
 struct Instance {
-    core: Core,
+    cores: Vec<Core>,
     target: Arc<Target>,
-    /// What it has asked workers for.
+    /// What they have asked workers for.
     steps: Steps,
-    /// Buffers that the core keeps all its life, for its disks.
-    kept: [usize; 2],
+    /// Buffers that each core keeps all its life, for its disks.
+    kept: Vec<[usize; 2]>,
+}
+
+/// What an administrator does to what is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Something changes that no host of the world uses: a subsystem, its hosts, a namespace beside [`DISK`], a
+    /// listener. Which one is next depends on what there is; the number decides among them.
+    Others(u64),
+    /// The disk of the hosts gets other limits.
+    Limits(u64),
+    /// The keys of a host are exchanged for others, or it gets back its own.
+    Keys {
+        /// Number of the host.
+        host: u64,
+        /// Its own.
+        own: bool,
+    },
+    /// A namespace on [`SPARE`] comes, which so many cores can open and the next one cannot: it does not come.
+    Unservable {
+        /// How many can.
+        cores: u32,
+    },
+    /// It comes, or goes.
+    Spare,
 }
 
 impl Server {
     /// A target on a host of the world that serves [`DISK`] there; it is not running yet.
     pub fn new(world: &World, host: HostId, scenario: &Scenario) -> Self {
-        let (address, block_bytes) = (world.address(host), scenario.block_bytes);
+        let (address, block_bytes, cores) =
+            (world.address(host), scenario.block_bytes, scenario.machines.cores);
         let transport = if scenario.tcp { "tcp" } else { "rdma" };
+        let listener = |port: u16, transport: &str| {
+            format!("[[listener]]\naddress = \"{address}\"\nport = {port}\ntransport = \"{transport}\"\n")
+        };
+        let plain = if scenario.machines.rivals > 0 { listener(PLAIN_PORT, "tcp") } else { String::new() };
+        // How many cores there are is not the configuration's here.
         let text = format!(
-            "[target]\nstate_dir = \"/state\"\ncores = 1\n[[listener]]\naddress = \"{address}\"\nport = 4420\n\
-             transport = \"{transport}\"\n[[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
-             [[subsystem.namespace]]\npath = {DISK:?}\nblock_bytes = {block_bytes}\n"
+            "[target]\nstate_dir = \"/state\"\ncores = 1\n{}{plain}\
+             [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
+             [[subsystem.namespace]]\npath = {DISK:?}\nblock_bytes = {block_bytes}\n\
+             [[subsystem.namespace]]\nnsid = {SPARE_NSID}\npath = {SPARE:?}\nblock_bytes = {block_bytes}\n",
+            listener(4420, transport)
         );
         let mut config = Config::parse(&text, "world").expect("a valid configuration");
+        let spare = config.subsystems[0].namespaces.pop().expect("two are there");
         config.hosts = (0..scenario.clients).map(|number| host_config(number, scenario)).collect();
         if scenario.tls != Tls::Off {
             let required = scenario.tls == Tls::Configured;
@@ -72,8 +119,9 @@ impl Server {
             config.subsystems[0].demands = Demands { tls: true, ..Demands::default() };
         }
         let (running, boots, boot_at) = (None, 0, Time::ZERO);
-        let classes = scenario.target_pool.clone();
-        Self { world: world.clone(), host, config, classes, running, boots, boot_at }
+        let (classes, random) = (scenario.target_pool.clone(), Random::new(scenario.seed, 4));
+        world.set_mailbox_delay(host, Duration::ZERO, scenario.machines.mailbox_delay);
+        Self { world: world.clone(), host, config, spare, classes, random, cores, running, boots, boot_at }
     }
 
     /// Where it listens.
@@ -81,34 +129,50 @@ impl Server {
         self.world.socket_address(self.host, 4420)
     }
 
+    /// Where it listens for NVMe/TCP in clear text, if there are rivals.
+    pub fn plain_address(&self) -> SocketAddr {
+        self.world.socket_address(self.host, PLAIN_PORT)
+    }
+
     /// Whether it is running.
     pub fn is_running(&self) -> bool {
         self.running.is_some()
     }
 
-    /// Starts it when its time has come.
-    pub fn boot_when_due(&mut self) -> bool {
+    /// Starts it when its time has come. Returns its host if it has just begun.
+    pub fn booted_when_due(&mut self) -> Option<HostId> {
         if self.running.is_some() || self.world.now() < self.boot_at {
-            return false;
+            return None;
         }
         self.boots += 1;
-        let mut seed = [7; 32];
-        seed[..8].copy_from_slice(&self.boots.to_le_bytes());
         let identity = Identity::from_seed([7; 32]);
         let target = Target::new(&self.config, &identity).expect("a target");
         let (workers, steps) = Workers::stepped();
-        let parts = CoreParts {
+        let parts = |number| CoreParts {
             reactor: Reactor::simulated(&self.world, self.host),
             target: Arc::clone(&target),
             classes: self.classes.clone(),
-            workers,
-            seed,
+            workers: workers.clone(),
+            seed: self.seed(number),
         };
-        let (core, _) = build(parts).expect("a core");
+        let (cores, _) = build_all((0..self.cores).map(parts).collect()).expect("cores");
         assert!(target.namespaces()[0].is_ready(), "the disk is there");
-        let kept = core.pool_usage().map(|usage| usage.taken);
-        self.running = Some(Instance { core, target, steps, kept });
-        true
+        let kept = cores.iter().map(taken).collect();
+        self.running = Some(Instance { cores, target, steps, kept });
+        Some(self.host)
+    }
+
+    /// Of what a core draws by itself, in this life of the process.
+    fn seed(&self, core: usize) -> [u8; 32] {
+        let mut seed = [7; 32];
+        seed[..8].copy_from_slice(&self.boots.to_le_bytes());
+        seed[8] += core as u8;
+        seed
+    }
+
+    /// How often it was started.
+    pub fn boots(&self) -> u64 {
+        self.boots
     }
 
     /// When it is to be started, if it is not running.
@@ -130,122 +194,121 @@ impl Server {
         self.boot_at = self.world.now() + pause;
     }
 
-    /// One turn of its loop.
+    /// A turn for each of its cores, in any order; some may be busy elsewhere, and miss it.
     pub fn turn(&mut self) {
-        if let Some(instance) = &mut self.running {
-            // Slow work takes until the next turn.
-            while instance.steps.run_one() {}
-            instance.core.turn(Wait::No).expect("a turn of the target");
-        }
-    }
-
-    /// What an administrator does about a disk that has lost something: has it opened anew. Returns whether that was
-    /// needed.
-    pub fn reopen_when_lost(&mut self) -> bool {
-        let Some(Instance { core, target, .. }) = &mut self.running else { return false };
-        let namespace = &target.namespaces()[0];
-        let lost = namespace.is_lost();
-        if lost {
-            core.reopen(namespace).expect("the disk is there");
-        }
-        lost
-    }
-
-    /// What an administrator does who changes other things than the hosts of the world use: a subsystem, its hosts, a
-    /// namespace beside [`DISK`], a listener. Which one is next depends on what there is; `choice` decides among them.
-    ///
-    /// # Panics
-    /// When the target refuses.
-    pub fn change_others(&mut self, choice: u64) -> String {
-        let address = SocketAddr::new(self.address().ip(), 4421);
-        let identity = Identity::from_seed([7; 32]);
-        let other = self.others();
-        let mut said = String::new();
-        let changed = self.change(|target, draft| {
-            let served = target.served();
-            let beside = served.find(NQN).and_then(|one| one.namespace(2));
-            let listener = served.listeners().iter().find(|one| one.config().port == 4421);
-            match (choice % 5, served.find(OTHER_NQN)) {
-                (0, None) => {
-                    said = "a subsystem comes".to_owned();
-                    target.add_subsystem(draft, &other.subsystems[0], &identity).expect("memory");
-                }
-                (0, Some(_)) => {
-                    said = "a subsystem goes".to_owned();
-                    draft.remove_subsystem(OTHER_NQN).expect("it is there");
-                }
-                (1, Some(_)) => {
-                    said = "other hosts may use a subsystem".to_owned();
-                    let hosts = Access::Hosts([format!("nqn.2026-11.org.ringfab:{choice}")].into());
-                    draft.set_access(OTHER_NQN, hosts).expect("it is there");
-                }
-                (2, _) if listener.is_none() => {
-                    said = format!("a listener comes: {address}");
-                    draft.add_listener(other.listeners[0].clone());
-                }
-                (2, _) => {
-                    said = format!("a listener goes: {address}");
-                    draft.remove_listener(listener.expect("it is there").port_id()).expect("it is there");
-                }
-                (4, _) if beside.is_some() => {
-                    let hosts = hosts_of(choice);
-                    said = format!("a namespace is shown to {hosts:?}");
-                    draft.show_namespace(NQN, 2, &hosts).expect("it is there");
-                }
-                _ if beside.is_none() => {
-                    said = "a namespace comes".to_owned();
-                    let config = &other.subsystems[0].namespaces[1];
-                    let namespace = target.make_namespace(NQN, config, &identity).expect("memory");
-                    draft.add_namespace(NQN, namespace).expect("there is none");
-                }
-                _ => {
-                    said = "a namespace goes".to_owned();
-                    draft.remove_namespace(NQN, 2).expect("it is there");
-                }
+        let Some(Instance { cores, steps, .. }) = &mut self.running else { return };
+        // Slow work takes until the next turn.
+        while steps.run_one() {}
+        let alone = cores.len() == 1;
+        let mut left: Vec<&mut Core> = cores.iter_mut().collect();
+        while !left.is_empty() {
+            let core = left.swap_remove(self.random.below(left.len() as u64) as usize);
+            if alone || !self.random.one_in(4) {
+                core.turn(Wait::No).expect("a turn of the target");
             }
-        });
-        assert_eq!(changed, Ok(()), "{said}");
-        said
+        }
     }
 
-    /// The disk of the hosts gets other limits. Returns which.
+    /// The disk that the hosts use, if something of it is lost.
+    pub fn lost_disk(&self) -> Option<Arc<Namespace>> {
+        let Instance { target, .. } = self.running.as_ref()?;
+        target.namespaces().into_iter().find(|namespace| namespace.is_lost())
+    }
+
+    /// What it serves, and the way to its cores, while it runs.
+    pub fn serving(&self) -> Option<(Arc<Target>, Cores)> {
+        let Instance { cores, target, .. } = self.running.as_ref()?;
+        Some((Arc::clone(target), cores[0].cores()))
+    }
+
+    /// Makes a change to what is to be served. Returns it in words.
     ///
     /// # Panics
     /// When the target refuses.
-    pub fn change_limits(&mut self, choice: u64) -> String {
-        let limits = limits_of(choice);
-        let changed = self.change(|_, draft| draft.limit_namespace(NQN, 1, &limits).expect("it is there"));
-        assert_eq!(changed, Ok(()), "{limits:?}");
-        format!("the disk has the limits {limits:?}")
-    }
-
-    /// An administrator exchanges the keys of a host for others, or gives it back its own. Returns what was done.
-    ///
-    /// # Panics
-    /// When the target refuses, or the host has no key.
-    pub fn change_keys(&mut self, number: u64, own: bool) -> String {
-        let mut host = self.config.hosts[number as usize].clone();
-        if !own {
-            host.tls.iter_mut().for_each(|tls| tls.key.key = tls_key(3));
-            host.authentication.iter_mut().for_each(|one| one.key.key = key(3));
+    pub fn edit(&self, change: Change, target: &Target, draft: &mut Draft) -> String {
+        match change {
+            Change::Others(choice) => self.edit_others(choice, target, draft),
+            Change::Limits(choice) => {
+                let limits = limits_of(choice);
+                draft.limit_namespace(NQN, 1, &limits).expect("it is there");
+                format!("the disk has the limits {limits:?}")
+            }
+            Change::Unservable { cores } => {
+                self.world.set_opens_left(self.host, SPARE, Some(cores));
+                self.add_spare(target, draft);
+                format!("a namespace is to come that {cores} cores can open")
+            }
+            Change::Spare
+                if target.served().find(NQN).is_some_and(|one| one.namespace(SPARE_NSID).is_some()) =>
+            {
+                draft.remove_namespace(NQN, SPARE_NSID).expect("it is there");
+                "a namespace with a disk goes".to_owned()
+            }
+            Change::Spare => {
+                self.add_spare(target, draft);
+                "a namespace with a disk comes".to_owned()
+            }
+            Change::Keys { host, own } => {
+                let mut config = self.config.hosts[host as usize].clone();
+                if !own {
+                    config.tls.iter_mut().for_each(|tls| tls.key.key = tls_key(3));
+                    config.authentication.iter_mut().for_each(|one| one.key.key = key(3));
+                }
+                draft.set_host(&config);
+                format!("the target has {} keys of host{host}", if own { "the" } else { "other" })
+            }
         }
-        let changed = self.change(|_, draft| draft.set_host(&host));
-        assert_eq!(changed, Ok(()), "the keys of {}", host.nqn);
-        format!("the target has {} keys of host{number}", if own { "the" } else { "other" })
     }
 
-    /// Changes what is served by the target that runs.
-    ///
-    /// # Errors
-    /// Why that cannot be served.
-    ///
-    /// # Panics
-    /// When it does not run.
-    pub fn change(&mut self, edit: impl FnOnce(&Target, &mut Draft)) -> Result<(), String> {
-        let Instance { core, target, .. } = self.running.as_mut().expect("it runs");
-        let mut draft = target.served().draft();
-        edit(target, &mut draft);
-        change_alone(core, target, draft)
+    fn add_spare(&self, target: &Target, draft: &mut Draft) {
+        let namespace =
+            target.make_namespace(NQN, &self.spare, &Identity::from_seed([7; 32])).expect("memory");
+        draft.add_namespace(NQN, namespace).expect("there is none");
+    }
+
+    fn edit_others(&self, choice: u64, target: &Target, draft: &mut Draft) -> String {
+        let address = SocketAddr::new(self.address().ip(), 4421);
+        let (identity, other, served) = (Identity::from_seed([7; 32]), self.others(), target.served());
+        let beside = served.find(NQN).and_then(|one| one.namespace(2));
+        let listener = served.listeners().iter().find(|one| one.config().port == 4421);
+        match (choice % 5, served.find(OTHER_NQN)) {
+            (0, None) => {
+                target.add_subsystem(draft, &other.subsystems[0], &identity).expect("memory");
+                "a subsystem comes".to_owned()
+            }
+            (0, Some(_)) => {
+                draft.remove_subsystem(OTHER_NQN).expect("it is there");
+                "a subsystem goes".to_owned()
+            }
+            (1, Some(_)) => {
+                let hosts = Access::Hosts([format!("nqn.2026-11.org.ringfab:{choice}")].into());
+                draft.set_access(OTHER_NQN, hosts).expect("it is there");
+                "other hosts may use a subsystem".to_owned()
+            }
+            (2, _) if listener.is_none() => {
+                draft.add_listener(other.listeners[0].clone());
+                format!("a listener comes: {address}")
+            }
+            (2, _) => {
+                draft.remove_listener(listener.expect("it is there").port_id()).expect("it is there");
+                format!("a listener goes: {address}")
+            }
+            (4, _) if beside.is_some() => {
+                let hosts = hosts_of(choice);
+                draft.show_namespace(NQN, 2, &hosts).expect("it is there");
+                format!("a namespace is shown to {hosts:?}")
+            }
+            _ if beside.is_none() => {
+                let config = &other.subsystems[0].namespaces[1];
+                let namespace = target.make_namespace(NQN, config, &identity).expect("memory");
+                draft.add_namespace(NQN, namespace).expect("there is none");
+                "a namespace comes".to_owned()
+            }
+            _ => {
+                draft.remove_namespace(NQN, 2).expect("it is there");
+                "a namespace goes".to_owned()
+            }
+        }
     }
 
     /// What is served at the start.
@@ -253,7 +316,7 @@ impl Server {
         &self.config
     }
 
-    /// What [`Server::change_others`] changes.
+    /// What [`Change::Others`] changes.
     fn others(&self) -> Config {
         let text = format!(
             "[target]\nstate_dir = \"/state\"\ncores = 1\n[[listener]]\naddress = \"{}\"\nport = 4421\n\
@@ -266,29 +329,30 @@ impl Server {
 
     /// What it still holds for hosts, in words; none when all have left.
     pub fn leftovers(&self) -> Option<String> {
-        let Instance { core, target, kept, .. } = self.running.as_ref()?;
-        let counters = core.rnic_counters();
-        let usage = core.pool_usage().map(|usage| usage.taken);
-        let (controllers, commands) = (target.controllers().len(), core.usage().commands);
-        let clean = counters.queue_pairs == 0 && counters.regions == 0 && usage == *kept;
-        (!clean || controllers != 0 || commands != 0).then(|| {
-            format!(
-                "{controllers} controllers, {commands} commands, buffers {usage:?} instead of {kept:?}, {counters:?}"
-            )
-        })
+        let Instance { cores, target, kept, .. } = self.running.as_ref()?;
+        let controllers = target.controllers().len();
+        let held = cores.iter().zip(kept).filter_map(|(core, kept)| {
+            let (counters, usage, commands) = (core.rnic_counters(), taken(core), core.usage().commands);
+            let clean = counters.queue_pairs == 0 && counters.regions == 0 && usage == *kept && commands == 0;
+            let text = || format!("{commands} commands, buffers {usage:?} instead of {kept:?}, {counters:?}");
+            (!clean).then(text)
+        });
+        let held: Vec<String> = held.collect();
+        (!held.is_empty() || controllers != 0).then(|| format!("{controllers} controllers, {held:?}"))
     }
 
-    /// What its core has in use.
+    /// What each core has in use.
     ///
     /// # Panics
     /// When it is not running.
-    pub fn usage(&self) -> CoreUsage {
-        self.running.as_ref().expect("it runs").core.usage()
+    pub fn usage(&self) -> Vec<CoreUsage> {
+        self.running.as_ref().expect("it runs").cores.iter().map(Core::usage).collect()
     }
 
     /// Protocol violations that it has seen.
     pub fn violations(&self) -> u64 {
-        self.running.as_ref().map_or(0, |instance| instance.core.rnic_counters().violations)
+        let cores = self.running.iter().flat_map(|instance| &instance.cores);
+        cores.map(|core| core.rnic_counters().violations).sum()
     }
 
     /// What its disk holds in a range of bytes: as it reads, and as a loss of power would leave it.
@@ -297,6 +361,11 @@ impl Server {
         let visible = self.world.read_disk(self.host, path, offset, length);
         (visible, self.world.read_stable(self.host, path, offset, length))
     }
+}
+
+/// Buffers of a core in use, for I/O and for admin commands.
+fn taken(core: &Core) -> [usize; 2] {
+    core.pool_usage().map(|usage| usage.taken)
 }
 
 /// The NQN of a host of the world.

@@ -17,6 +17,7 @@ const TRIES: usize = 8;
 impl Client {
     /// Submits one command.
     pub(super) fn submit_random(&mut self, trace: &mut Trace) {
+        self.engines.choose();
         match self.random.below(100) {
             0..30 => self.read_somewhere(trace),
             30..64 => self.write_somewhere(trace),
@@ -29,6 +30,7 @@ impl Client {
 
     /// Makes everything durable.
     pub fn flush(&mut self, trace: &mut Trace) {
+        self.engines.choose();
         let tag = self.tag();
         self.checker.begin_flush(tag);
         self.submit(tag, Kind::Flush, IoOperation::Flush, "flush", trace);
@@ -37,6 +39,7 @@ impl Client {
     /// Reads the next piece of a range and returns the rest of it.
     pub fn read_first_of(&mut self, range: Range<u64>, trace: &mut Trace) -> Range<u64> {
         let end = range.end.min(range.start + self.transfer_sectors_max.min(SECTORS_MAX));
+        self.engines.choose();
         self.read(range.start..end, trace);
         end..range.end
     }
@@ -47,7 +50,7 @@ impl Client {
     }
 
     fn read(&mut self, range: Range<u64>, trace: &mut Trace) {
-        let Some(mut buffer) = self.engine.pool().take(bytes_of(&range)) else { return };
+        let Some(mut buffer) = self.engines.pool().take(bytes_of(&range)) else { return };
         buffer.set_len(bytes_of(&range));
         // What a read leaves untouched must not look like an answer.
         buffer.fill(0xee);
@@ -97,7 +100,7 @@ impl Client {
         if blocks.is_empty() {
             return;
         }
-        let Some(wire) = DiscardRanges::new(self.engine.pool(), &blocks) else { return };
+        let Some(wire) = DiscardRanges::new(self.engines.pool(), &blocks) else { return };
         let (tag, what) = (self.tag(), format!("discard {ranges:?}"));
         self.checker.begin_discard(tag, ranges);
         self.submit(tag, Kind::Change, IoOperation::Discard { ranges: wire }, &what, trace);
@@ -126,7 +129,7 @@ impl Client {
         stamps: &[Stamp],
     ) -> Option<(ringfab_memory::SharedBuffer, u32)> {
         let offset = self.random.pick(&[0, 0, 64, 4096]);
-        let mut buffer = self.engine.pool().take(bytes_of(range) + offset)?;
+        let mut buffer = self.engines.pool().take(bytes_of(range) + offset)?;
         buffer.set_len(bytes_of(range) + offset);
         let sectors = buffer[offset..].chunks_exact_mut(SECTOR_BYTES);
         for ((bytes, stamp), sector) in sectors.zip(stamps).zip(range.clone()) {

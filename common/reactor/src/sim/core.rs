@@ -11,6 +11,9 @@ use crate::Time;
 /// When a world starts: not at zero, so that code which confuses "no time" with "time zero" is found.
 const START: Time = Time::from_nanos(1_000_000_000);
 
+/// Number of a port in its world; never used again.
+pub(super) type PortKey = usize;
+
 /// Place of an event in the order: its time, then its sequence number.
 pub(super) type EventKey = (Time, u64);
 
@@ -23,6 +26,8 @@ pub(super) enum Event {
     DiskPart { operation: u64 },
     /// A disk operation completes.
     DiskDone { operation: u64 },
+    /// A message between cores arrives.
+    Letter { letter: u64 },
 }
 
 /// The clock, the generator, the queue of events and the trace.

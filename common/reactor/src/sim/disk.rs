@@ -1,6 +1,7 @@
 //! A disk: sectors that are stable, and a volatile cache that a crash forgets sector by sector.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::HostId;
@@ -46,12 +47,14 @@ impl Default for DiskFaults {
 
 pub(super) type Sector = [u8; SECTOR_BYTES];
 
-/// A disk of a host. It outlives the crashes of its host.
+/// A disk of a host, or of several. It outlives the crashes of its hosts.
 pub(super) struct Disk {
-    pub(super) host: HostId,
-    pub(super) path: std::path::PathBuf,
+    /// Who has it, and where.
+    pub(super) places: Vec<(HostId, PathBuf)>,
     pub(super) bytes: u64,
     pub(super) faults: DiskFaults,
+    /// How often it can still be opened, if not always.
+    pub(super) opens_left: Option<u32>,
     /// Sectors that survive; one that is absent is zero.
     stable: BTreeMap<u64, Sector>,
     /// Versions of sectors since their stable one, each with the number of its write, oldest first.
@@ -64,19 +67,24 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    pub(super) fn new(host: HostId, path: std::path::PathBuf, bytes: u64, faults: DiskFaults) -> Self {
+    pub(super) fn new(host: HostId, path: PathBuf, bytes: u64, faults: DiskFaults) -> Self {
         let (stable, cache) = (BTreeMap::new(), BTreeMap::new());
         Self {
-            host,
-            path,
+            places: vec![(host, path)],
             bytes,
             faults,
+            opens_left: None,
             stable,
             cache,
             version: 0,
             write_back_failures: 0,
             failures_told: 0,
         }
+    }
+
+    /// Whether it loses power with a host. One that several hosts have does not: its power is its own.
+    pub(super) fn is_powered_by(&self, host: HostId) -> bool {
+        matches!(self.places[..], [(only, _)] if only == host)
     }
 
     /// What a reader sees of a sector.

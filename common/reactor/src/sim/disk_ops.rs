@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringfab_memory::{Buffer, SharedBuffer};
 
@@ -97,7 +97,8 @@ impl Kind {
 
 impl Disks {
     pub(super) fn find(&self, host: HostId, path: &Path) -> Option<usize> {
-        self.disks.iter().position(|disk| disk.host == host && disk.path == path)
+        let is_there = |(at, place): &(HostId, PathBuf)| *at == host && place == path;
+        self.disks.iter().position(|disk| disk.places.iter().any(is_there))
     }
 }
 
@@ -111,6 +112,11 @@ impl Disks {
     ) -> io::Result<(FileId, FileInfo)> {
         let host = machines.ports[port].host;
         let disk = self.find(host, path).ok_or_else(|| errno(libc::ENOENT))?;
+        match &mut self.disks[disk].opens_left {
+            Some(0) => return Err(errno(libc::EMFILE)),
+            Some(left) => *left -= 1,
+            None => {}
+        }
         let FileOptions { direct, read_only } = options;
         let id = machines.ports[port].files.insert(OpenFile {
             disk,
@@ -252,18 +258,18 @@ impl Disks {
         }
     }
 
-    /// The power of a host goes: writes in flight happen in part or not, in any order, and then the volatile
-    /// caches are lost.
+    /// The power of a host goes: what it has in flight happens in part or not, in any order, and then the volatile
+    /// caches are lost of the disks that have no other power.
     pub(super) fn crash_disks(&mut self, machines: &mut Machines, host: HostId) {
-        let on_host = |operation: &Operation| self.disks[operation.disk].host == host;
-        let found = self.operations.iter().filter(|(_, operation)| on_host(operation));
+        let of_host = |operation: &Operation| machines.ports[operation.port].host == host;
+        let found = self.operations.iter().filter(|(_, operation)| of_host(operation));
         let mut keys: Vec<u64> = found.map(|(key, _)| *key).collect();
         while !keys.is_empty() {
             let key = keys.swap_remove(machines.core.below(keys.len() as u64) as usize);
             let operation = self.operations.remove(&key).expect("just listed");
             self.fail_part(machines, &operation);
         }
-        for disk in self.disks.iter_mut().filter(|disk| disk.host == host) {
+        for disk in self.disks.iter_mut().filter(|disk| disk.is_powered_by(host)) {
             disk.lose_power(&mut machines.core);
         }
     }

@@ -105,7 +105,7 @@ impl Net {
             if machines.core.chance(0.5) {
                 self.clear_wire(machines, key.peer());
             }
-            self.push_segment(machines, key.peer(), Segment::Reset);
+            self.push_reset(machines, key.peer());
         }
         self.close_end(machines, key);
     }
@@ -154,7 +154,7 @@ impl Net {
             (end.connecting, end.sending) = (None, None);
             end.receives.clear();
             end.arrived.clear();
-            self.push_segment(machines, key.peer(), Segment::Reset);
+            self.push_reset(machines, key.peer());
             self.forget_if_closed(machines, key.connection);
         }
     }

@@ -10,13 +10,12 @@ use std::time::Duration;
 use ringfab_base::{SlotId, Slots};
 
 use super::HostId;
-use super::core::{Core, EventKey};
-use crate::mailbox::Wake;
+pub(super) use super::core::PortKey;
+use super::core::{Core, Event, EventKey};
+use super::post::{Letter, LetterBox, PostOffice};
+use crate::mailbox::{Gate, Wake};
 use crate::monitor::Watch;
 use crate::{Completion, ListenerId, Payload, ReactorCounters, Time, Token};
-
-/// Number of a port in its world; never used again.
-pub(super) type PortKey = usize;
 
 /// The first of the ports that are given to whoever asks for none; IANA keeps 49152 and above for this.
 const EPHEMERAL_FIRST: u16 = 49152;
@@ -26,12 +25,17 @@ pub(super) struct Machines {
     pub(super) core: Core,
     pub(super) hosts: Vec<Host>,
     pub(super) ports: Vec<PortState>,
+    pub(super) office: Arc<PostOffice>,
+    /// Messages on their way.
+    letters: BTreeMap<u64, Letter>,
 }
 
 pub(super) struct Host {
     pub(super) name: String,
     pub(super) address: IpAddr,
     pub(super) ephemeral_port: u16,
+    /// How long a message to one of its cores is on its way, at least and at most.
+    pub(super) mailbox_delay: (Duration, Duration),
 }
 
 /// What the world knows of one port.
@@ -59,15 +63,21 @@ pub(super) struct OpenFile {
 }
 
 /// A flag that the next turn takes down, and how many turns there were.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct SimulatedWake {
-    set: AtomicBool,
+    port: PortKey,
+    set: Arc<AtomicBool>,
     turns: AtomicU64,
+    office: Arc<PostOffice>,
 }
 
 impl Wake for SimulatedWake {
     fn wake(&self) {
         self.set.store(true, Ordering::Release);
+    }
+
+    fn mailbox(&self) -> Option<(Arc<dyn Wake>, Arc<Gate>)> {
+        Some(LetterBox::open(self.port, &self.set, &self.office))
     }
 }
 
@@ -91,6 +101,11 @@ impl Watch for SimulatedWake {
 }
 
 impl SimulatedWake {
+    fn new(port: PortKey, office: &Arc<PostOffice>) -> Arc<Self> {
+        let (set, office) = (Arc::default(), Arc::clone(office));
+        Arc::new(Self { port, set, turns: AtomicU64::new(0), office })
+    }
+
     pub(super) fn is_set(&self) -> bool {
         self.set.load(Ordering::Acquire)
     }
@@ -125,14 +140,21 @@ pub(super) struct Listener {
 
 impl Machines {
     pub(super) fn new(seed: u64) -> Self {
-        Self { core: Core::new(seed), hosts: Vec::new(), ports: Vec::new() }
+        Self {
+            core: Core::new(seed),
+            hosts: Vec::new(),
+            ports: Vec::new(),
+            office: Arc::default(),
+            letters: BTreeMap::new(),
+        }
     }
 
     pub(super) fn add_host(&mut self, name: &str) -> HostId {
         let number = self.hosts.len() as u32 + 1;
         let address = IpAddr::V4(Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() + number));
         // The first of the range that IANA set aside for this.
-        self.hosts.push(Host { name: name.to_owned(), address, ephemeral_port: 49152 });
+        let mailbox_delay = (Duration::ZERO, Duration::ZERO);
+        self.hosts.push(Host { name: name.to_owned(), address, ephemeral_port: 49152, mailbox_delay });
         HostId(number - 1)
     }
 
@@ -147,7 +169,7 @@ impl Machines {
             timers: Slots::new(),
             timer_queue: BTreeMap::new(),
             ready: VecDeque::new(),
-            wake: Arc::default(),
+            wake: SimulatedWake::new(self.ports.len(), &self.office),
             counters: ReactorCounters::default(),
         });
         self.ports.len() - 1
@@ -164,7 +186,26 @@ impl Machines {
 
     /// Whether some port has something to collect now.
     pub(super) fn has_ready(&self) -> bool {
-        self.ports.iter().any(|port| port.is_ready(self.core.now))
+        self.office.has_mail() || self.ports.iter().any(|port| port.is_ready(self.core.now))
+    }
+
+    /// What was sent between cores since the last look gets on its way.
+    pub(super) fn collect_mail(&mut self) {
+        for letter in self.office.collect() {
+            let host = self.ports[letter.letter_box.port].host;
+            let (delay_min, delay_max) = self.hosts[host.0 as usize].mailbox_delay;
+            let at = letter.behind_others(self.core.after(delay_min, delay_max));
+            let number = self.core.next_sequence();
+            self.letters.insert(number, letter);
+            self.core.schedule(at, Event::Letter { letter: number });
+        }
+    }
+
+    /// A message has arrived.
+    pub(super) fn letter_due(&mut self, number: u64) {
+        let Some(letter) = self.letters.remove(&number) else { return };
+        self.core.record(&[letter.letter_box.port as u64]);
+        letter.arrive();
     }
 
     /// Hands a completion to the port, or drops it (and what it holds) when the port is gone.

@@ -26,6 +26,11 @@ pub struct LinkFaults {
     pub refuse_probability: f64,
     /// Bytes that may be on their way to an end and wait there; a send completes when its last byte is within.
     pub buffer_bytes: usize,
+    /// How much later, at most, an end learns that the other one, or the network, has given the connection up. It takes
+    /// the connection for a living one until then, while the other end may long have made another one.
+    pub late_max: Duration,
+    /// Whether what is on its way then arrives as late. Otherwise it is lost, if news of the end are late.
+    pub late_data: bool,
 }
 
 impl Default for LinkFaults {
@@ -37,6 +42,8 @@ impl Default for LinkFaults {
             cut_probability: 0.0,
             refuse_probability: 0.0,
             buffer_bytes: 256 * 1024,
+            late_max: Duration::ZERO,
+            late_data: false,
         }
     }
 }
@@ -279,8 +286,29 @@ impl Net {
             if machines.core.chance(0.5) {
                 self.clear_wire(machines, to);
             }
-            self.push_segment(machines, to, Segment::Reset);
+            self.push_reset(machines, to);
         }
+    }
+
+    /// A connection is given up: an end will learn of it, which may take its time.
+    pub(super) fn push_reset(&mut self, machines: &mut Machines, to: EndKey) {
+        let Some(connection) = self.connections.get(&to.connection) else { return };
+        let hosts = connection.ends.each_ref().map(|end| end.host);
+        let LinkFaults { late_max, late_data, .. } = *self.faults(hosts[0], hosts[1]);
+        if late_max.is_zero() {
+            return self.push_segment(machines, to, Segment::Reset);
+        }
+        if !late_data {
+            self.clear_wire(machines, to);
+        }
+        let first = machines.core.after(Duration::ZERO, late_max);
+        self.push_segment(machines, to, Segment::Reset);
+        let wire = &mut self.end(to).expect("looked up above").wire;
+        if let Some(event) = wire.scheduled.take() {
+            machines.core.unschedule(event);
+        }
+        wire.not_before(first);
+        self.schedule_wire(machines, to);
     }
 
     /// Cuts every connection between two hosts.
@@ -309,8 +337,14 @@ impl Net {
         let faults = self.faults(a, b);
         let (delay_min, delay_max) = (faults.delay_min, faults.delay_max);
         let first = machines.core.after(delay_min, delay_max);
-        let wire = &mut self.end(to).expect("just listed").wire;
-        for (arrival, _) in &mut wire.segments {
+        self.end(to).expect("just listed").wire.not_before(first);
+    }
+}
+
+impl Wire {
+    /// Nothing of what is on it arrives before this.
+    fn not_before(&mut self, first: Time) {
+        for (arrival, _) in &mut self.segments {
             *arrival = (*arrival).max(first);
         }
     }

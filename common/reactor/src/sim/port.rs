@@ -66,6 +66,7 @@ impl Port {
     pub(crate) fn turn(&mut self, _wait: Wait) -> io::Result<()> {
         let mut state = self.state.borrow_mut();
         state.run_due();
+        state.machines.office.begin_turn(self.key);
         state.machines.collect_timers(self.key);
         self.now = state.machines.core.now;
         let port = &mut state.machines.ports[self.key];

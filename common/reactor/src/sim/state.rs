@@ -23,11 +23,13 @@ impl State {
     pub(super) fn run_due(&mut self) {
         let Self { machines, net, disks } = self;
         net.close_orphans(machines);
+        machines.collect_mail();
         while let Some(event) = machines.core.pop_due() {
             match event {
                 Event::Wire { connection, side } => net.wire_due(machines, connection, side),
                 Event::DiskPart { operation } => disks.disk_part_due(machines, operation),
                 Event::DiskDone { operation } => disks.disk_done_due(machines, operation),
+                Event::Letter { letter } => machines.letter_due(letter),
             }
         }
     }
@@ -35,6 +37,7 @@ impl State {
     /// Moves the clock to the next event or timer, but not beyond `limit`, and handles what is due then. Returns
     /// whether there was anything within the limit.
     pub(super) fn advance(&mut self, limit: Time) -> bool {
+        self.machines.collect_mail();
         let Some(next) = self.machines.next_time().filter(|next| *next <= limit) else {
             return self.machines.has_ready();
         };

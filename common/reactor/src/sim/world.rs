@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::disk::{Disk, DiskFaults};
 use super::disk_ops::assert_whole_sectors;
@@ -125,6 +126,12 @@ impl World {
         self.0.borrow().net.connections.len()
     }
 
+    /// From now on a message to a core of this host is on its way for a time between these. Those for one mailbox stay
+    /// in order. What a core sends to itself arrives at once.
+    pub fn set_mailbox_delay(&self, host: HostId, delay_min: Duration, delay_max: Duration) {
+        self.0.borrow_mut().machines.hosts[host.0 as usize].mailbox_delay = (delay_min, delay_max);
+    }
+
     /// Gives a host a disk of `bytes` zeroes at a path. Sizes are whole sectors of 512 bytes.
     pub fn add_disk(&self, host: HostId, path: impl AsRef<Path>, bytes: u64, faults: DiskFaults) {
         assert_whole_sectors(bytes, faults.alignment);
@@ -134,12 +141,31 @@ impl World {
         state.disks.disks.push(Disk::new(host, path, bytes, faults));
     }
 
+    /// Gives another host the same disk, at a path of its own. It does not lose power with any of them from then on.
+    pub fn share_disk(&self, from: (HostId, &Path), with: (HostId, &Path)) {
+        assert!(self.0.borrow().disks.find(with.0, with.1).is_none(), "one disk at a path");
+        self.with_disk(from.0, from.1, |disk| disk.places.push((with.0, with.1.to_owned())));
+    }
+
     /// Changes the behaviour of a disk from now on.
     pub fn set_disk_faults(&self, host: HostId, path: impl AsRef<Path>, faults: DiskFaults) {
         self.with_disk(host, path.as_ref(), |disk| {
             assert_whole_sectors(disk.bytes, faults.alignment);
             disk.faults = faults;
         });
+    }
+
+    /// From now on a disk can be opened so many times, and then fails with `EMFILE`; or always.
+    pub fn set_opens_left(&self, host: HostId, path: impl AsRef<Path>, opens_left: Option<u32>) {
+        self.with_disk(host, path.as_ref(), |disk| disk.opens_left = opens_left);
+    }
+
+    /// How often a disk is open now.
+    pub fn open_files(&self, host: HostId, path: impl AsRef<Path>) -> usize {
+        let state = self.0.borrow();
+        let index = state.disks.find(host, path.as_ref()).expect("a disk of this host");
+        let files = state.machines.ports.iter().flat_map(|port| port.files.values());
+        files.filter(|file| file.disk == index).count()
     }
 
     /// What a reader of the disk would see now.

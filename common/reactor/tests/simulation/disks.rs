@@ -91,6 +91,48 @@ impl Machine {
 }
 
 #[test]
+fn what_one_host_writes_to_a_disk_that_it_shares_another_reads_and_no_crash_of_either_takes_it() {
+    let world = World::new(3);
+    let hosts = [world.add_host("a"), world.add_host("b")];
+    world.add_disk(hosts[0], "/disk", 4096, DiskFaults::default());
+    world.share_disk((hosts[0], "/disk".as_ref()), (hosts[1], "/dev/other".as_ref()));
+    let pool = pool(4096, 2);
+    let mut reactors = hosts.map(|host| Reactor::simulated(&world, host));
+    let mut open = |index: usize, path: &str| {
+        reactors[index].open_file(path.as_ref(), FileOptions::default()).expect("it is there").0
+    };
+    let [near, far] = [open(0, "/disk"), open(1, "/dev/other")];
+    let mut buffer = pool.take(512).expect("a buffer");
+    buffer.set_len(512);
+    buffer.fill(7);
+    reactors[0].write_file(near, 512, buffer.share(), 0, 512, false, WRITE);
+    assert_eq!(only(&world, &mut reactors[0]).result.expect("written"), 512);
+    world.crash(hosts[0]);
+    world.crash(hosts[0]);
+    reactors[1].read_file(far, 512, pool.take(512).expect("a buffer"), 0, 512, READ);
+    let completion = only(&world, &mut reactors[1]);
+    let Payload::Buffer(buffer) = completion.payload else { panic!("a read gives its buffer back") };
+    assert!(buffer[..512].iter().all(|byte| *byte == 7), "it was not synced, and is there all the same");
+    assert_eq!(world.read_disk(hosts[0], "/disk", 512, 512), [7; 512]);
+}
+
+#[test]
+fn a_disk_can_be_opened_as_often_as_is_left() {
+    let world = World::new(1);
+    let host = world.add_host("a");
+    world.add_disk(host, "/disk", 4096, DiskFaults::default());
+    let mut reactor = Reactor::simulated(&world, host);
+    world.set_opens_left(host, "/disk", Some(1));
+    let (file, _) = reactor.open_file("/disk".as_ref(), FileOptions::default()).expect("one is left");
+    let refused = reactor.open_file("/disk".as_ref(), FileOptions::default()).expect_err("none is left");
+    assert_eq!((refused.raw_os_error(), world.open_files(host, "/disk")), (Some(libc::EMFILE), 1));
+    reactor.close_file(file, OnClose::Finish);
+    world.set_opens_left(host, "/disk", None);
+    assert_eq!(world.open_files(host, "/disk"), 0);
+    assert!(reactor.open_file("/disk".as_ref(), FileOptions::default()).is_ok());
+}
+
+#[test]
 fn a_completed_read_sees_every_completed_write() {
     let mut machine = Machine::new(1, DiskFaults::default());
     assert_eq!(machine.read(0, 512), [0; 512]);

@@ -58,6 +58,54 @@ fn what_was_already_on_its_way_stalls_too_and_connecting_waits_for_the_healing()
 }
 
 #[test]
+fn an_end_may_learn_late_that_the_other_has_given_up_and_gets_nothing_more_before() {
+    let mut waited = Vec::new();
+    for seed in 0..20 {
+        let mut pair = Pair::new(seed);
+        let [a, b] = pair.hosts;
+        let late_max = Duration::from_secs(1);
+        pair.world.set_link(a, b, LinkFaults { late_max, ..LinkFaults::default() });
+        pair.server.receive(pair.far, receive_op(100), RECEIVE);
+        pair.client.send(pair.near, batch(b"lost"), SEND);
+        let begun = pair.world.now();
+        pair.client.abort_socket(pair.near);
+        let [_, at_server] = pair.settle();
+        assert_eq!(at_server.iter().map(errno_of).collect::<Vec<_>>(), [Some(libc::ECONNRESET)]);
+        waited.push(pair.world.now() - begun);
+    }
+    let late = waited.iter().filter(|time| **time > Duration::from_millis(300)).count();
+    assert!((5..20).contains(&late), "{waited:?}");
+}
+
+#[test]
+fn what_an_end_has_sent_before_it_gave_up_may_arrive_after_its_next_connection_is_made() {
+    let (mut overtaken, mut lost) = (0, 0);
+    for seed in 0..40 {
+        let mut pair = Pair::new(seed);
+        let [a, b] = pair.hosts;
+        let late_max = Duration::from_secs(1);
+        pair.world.set_link(a, b, LinkFaults { late_max, late_data: true, ..LinkFaults::default() });
+        pair.server.receive(pair.far, receive_op(100), RECEIVE);
+        pair.client.send(pair.near, batch(b"write"), SEND);
+        pair.client.abort_socket(pair.near);
+        connect(&mut pair.client, pair.world.socket_address(b, 4420));
+        let [_, at_server] = pair.settle();
+        let kinds = at_server.iter().map(|completion| match &completion.payload {
+            Payload::Accepted(..) => "a connection",
+            Payload::Receive(_) if completion.result.is_ok() => "bytes",
+            _ => "a reset",
+        });
+        match kinds.collect::<Vec<_>>()[..] {
+            ["a connection", "bytes"] => overtaken += 1,
+            ["a connection", "a reset"] => lost += 1,
+            ["bytes" | "a reset", "a connection"] => {}
+            ref other => panic!("{other:?}"),
+        }
+    }
+    assert!(overtaken > 5 && lost > 5, "{overtaken} {lost}");
+}
+
+#[test]
 fn cutting_a_link_resets_both_ends_and_gives_everything_back() {
     let mut pair = Pair::new(4);
     let [a, b] = pair.hosts;
