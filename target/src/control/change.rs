@@ -81,6 +81,7 @@ pub(super) fn apply(
     for (controller, why) in target.controllers_without_right(&served, &difference) {
         cores.end_controller(&controller, why);
     }
+    target.move_to_listeners(&served, &difference);
     target.tell_hosts(&difference);
     outcome
 }

@@ -8,7 +8,7 @@ use ringfab_reactor::MailboxSender;
 
 use super::queue_request::QueueRequest;
 use super::usage::CoreUsage;
-use crate::model::{Difference, Listener, Namespace, Served, Subsystem};
+use crate::model::{Difference, Listener, Namespace, Served, Subsystem, Way};
 use crate::placement::Place;
 use crate::resources::messages::{QueueMessage, QueueSender};
 use crate::transport::IncomingConnection;
@@ -20,6 +20,8 @@ pub(crate) enum CoreMessage {
     Accept {
         /// The connection, waiting to be taken.
         connection: Box<IncomingConnection>,
+        /// By which it came.
+        way: Way,
         /// The queue that it shall be.
         queue_request: QueueRequest,
         /// Its place on this core, if it is an I/O queue.

@@ -269,8 +269,8 @@ impl Core {
 
     fn on_message(&mut self, message: CoreMessage) {
         match message {
-            CoreMessage::Accept { connection, queue_request, place } => {
-                self.accept(*connection, queue_request, place);
+            CoreMessage::Accept { connection, way, queue_request, place } => {
+                self.accept((*connection, way), queue_request, place);
             }
             CoreMessage::Queues(message) => self.on_queue_message(message),
             CoreMessage::Serve(message, reply) => {

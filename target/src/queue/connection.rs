@@ -10,7 +10,7 @@ use super::authentication::Authentication;
 use super::early;
 use crate::controller::{Controller, IoAccess};
 use crate::failure::Failure;
-use crate::model::TlsChannel;
+use crate::model::{TlsChannel, Way};
 use crate::nvm::{Action, DataBytes, HostMemory, Transfer};
 use crate::resources::{HostId, Resources};
 use crate::transport::{CommandData, Link};
@@ -37,8 +37,8 @@ pub(super) struct Connection {
     pub(super) entries: u16,
     /// Where it is reached.
     pub(super) peer: SocketAddr,
-    /// Our address.
-    pub(super) listener: SocketAddr,
+    /// By which it came.
+    pub(super) way: Way,
     /// Its TLS, unless it is in clear text.
     pub(super) tls: Option<Arc<TlsChannel>>,
     /// The address that it came from, among the hosts of the core.
