@@ -257,7 +257,7 @@ impl Host {
         controller: ControllerId,
         keys: Option<Keys>,
     ) -> Result<(), SubmitError> {
-        self.ask(controller, Asked::Reauthenticate(keys))
+        self.ask(controller, &Asked::Reauthenticate(keys))
     }
 
     /// Resets a controller: all connections to it end, on every engine, and it is attached anew at once, with a new
@@ -270,12 +270,12 @@ impl Host {
     /// # Errors
     /// This engine does not lead, or the controller is being detached or was given up.
     pub fn reset(&mut self, controller: ControllerId) -> Result<(), SubmitError> {
-        self.ask(controller, Asked::Reset)
+        self.ask(controller, &Asked::Reset)
     }
 
-    fn ask(&mut self, controller: ControllerId, asked: Asked) -> Result<(), SubmitError> {
+    fn ask(&mut self, controller: ControllerId, asked: &Asked) -> Result<(), SubmitError> {
         match self.controllers.get_mut(controller.0) {
-            Some(controller) => controller.ask(&mut self.resources, &asked),
+            Some(controller) => controller.ask(&mut self.resources, asked),
             None => Err(SubmitError::Gone),
         }
     }

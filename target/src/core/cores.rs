@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use super::Core;
-use super::message::{CoreMessage, CoreSender, ServeMessage};
+use super::message::{AwaitedEnd, CoreMessage, CoreSender, ServeMessage, TakenAway};
 use super::usage::CoreUsage;
 use crate::controller::Controller;
 use crate::disks::DiskHandles;
@@ -29,6 +29,10 @@ pub(crate) trait AllCores {
 
     /// Ends a controller with all its queues.
     fn end_controller(&self, controller: &Arc<Controller>, reason: &str);
+
+    /// Waits until no core needs any more what a change has taken away, for so long at most. Says whether that is so. A
+    /// core in the caller's thread only looks.
+    fn await_end(&self, taken_away: TakenAway, limit: Duration) -> bool;
 }
 
 /// The way to all cores of a target.
@@ -99,6 +103,21 @@ impl AllCores for Cores {
             core.send(CoreMessage::Queues(message));
         }
     }
+
+    fn await_end(&self, taken_away: TakenAway, limit: Duration) -> bool {
+        let (deadline, taken_away) = (Instant::now() + limit, Arc::new(taken_away));
+        let (reply, replies) = mpsc::channel();
+        for core in &self.senders {
+            let (taken_away, reply) = (Arc::clone(&taken_away), reply.clone());
+            core.send(CoreMessage::AwaitEnd(AwaitedEnd { taken_away, limit, reply }));
+        }
+        drop(reply);
+        // A core that has ended needs nothing.
+        self.senders.iter().all(|_| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            replies.recv_timeout(left) != Err(RecvTimeoutError::Timeout)
+        })
+    }
 }
 
 /// A core in the caller's thread, which is all cores of its target; for simulations.
@@ -133,5 +152,9 @@ impl AllCores for SingleCore<'_> {
         let Core { resources, queues, look_soon, .. } = &mut **core;
         queues.end_all_of(resources, controller, true);
         *look_soon = true;
+    }
+
+    fn await_end(&self, taken_away: TakenAway, _limit: Duration) -> bool {
+        !self.0.borrow().needs(&taken_away)
     }
 }
