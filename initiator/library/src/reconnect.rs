@@ -2,8 +2,8 @@
 //!
 //! # Replay
 //! Commands without an answer are held. They are sent again, in the order of their submission, after the reconnect.
-//! Every command that a program can submit may be executed twice: a Read, Compare or Flush changes nothing, and a Write,
-//! Write Zeroes or Discard of the same blocks ends in the same content. What order promises, and what it does not:
+//! Every command that a program can submit may be executed twice: a Read, Compare or Flush changes nothing, and a
+//! Write, Write Zeroes or Discard of the same blocks ends in the same content. What order promises, and what not:
 //!
 //! - A command that was answered is never sent again, so nothing that was submitted after an answer can be undone
 //!   by replay. Two overlapping commands of which neither was answered when the other was submitted have no
