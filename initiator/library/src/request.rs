@@ -13,8 +13,8 @@ use crate::namespace::BlockRange;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ControllerId(pub(crate) SlotId);
 
-/// One of the paths to what is attached: a way to its namespaces, by a controller of its own. Every engine that shares it
-/// knows the path by the same name.
+/// One of the paths to what is attached: a way to its namespaces, by a controller of its own. Every engine that shares
+/// it knows the path by the same name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct PathId(pub(crate) u16);
 
