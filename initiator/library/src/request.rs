@@ -245,8 +245,8 @@ pub enum HostEvent {
         /// By which path it tells.
         path: PathId,
     },
-    /// The controller could not be attached, or was given up, and no path is left. All its requests have been answered, and its
-    /// handle is dead.
+    /// The controller could not be attached, or was given up, and no path is left. All its requests have been answered,
+    /// and its handle is dead.
     Failed {
         /// Which one.
         controller: ControllerId,
