@@ -15,7 +15,7 @@ use crate::target::Target;
 const UNBIND_LIMIT: Duration = Duration::from_secs(2);
 const UNBIND_RETRY: Duration = Duration::from_millis(5);
 
-/// How long a change waits for the end of what it takes away. A disk that hangs must not hold up whoever changes things.
+/// How long a change waits for the end of what it takes away: a disk that hangs holds up nobody for longer.
 const END_LIMIT: Duration = Duration::from_secs(2);
 
 /// Disks that were opened for namespaces which are to be served.
