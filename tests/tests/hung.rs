@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ringfab_spec::sqe::PropertySize;
@@ -206,6 +208,31 @@ fn a_command_for_blocks_that_a_pair_has_claimed_waits_without_buffers_and_can_be
     ended.sort_by_key(|(cid, _)| *cid);
     let expected = [1, 2, 10, 11, 12, 14, 15, 16, 17].map(|cid| (cid, Status::SUCCESS));
     assert_eq!(ended, expected);
+}
+
+#[test]
+fn a_removal_waits_for_the_commands_that_run_and_not_for_ever() {
+    let Some(served) = Served::start() else { return };
+    let Served { target, fs } = &served;
+    let (_admin, mut io, _) = attach(target.address());
+    let mut manager = target.manager();
+    fs.stick();
+    io.say(&write(1, 2, 0, 0x01));
+    wait_until("the write hangs", || fs.waiting() == 1);
+    let (tell, told) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let removed = manager.remove(None, 2).map(drop);
+            tell.send(removed).expect("somebody waits");
+        });
+        // It must be seen to wait.
+        let early = told.recv_timeout(Duration::from_millis(300));
+        fs.release();
+        assert_eq!(early, Err(mpsc::RecvTimeoutError::Timeout), "the disk still works on the write");
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(Ok(())));
+    });
+    assert_eq!(response(&mut io).status(), Status::SUCCESS);
+    assert_eq!(fs.bytes(0, 512), [0x01; 512], "what had begun was done");
 }
 
 #[test]

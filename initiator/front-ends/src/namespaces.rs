@@ -46,6 +46,7 @@ pub(crate) mod tests {
             reports_allocation: false,
             deallocated_reads_zeroes: true,
             preferred_write_blocks: 1,
+            ana_group: 0,
         }
     }
 }

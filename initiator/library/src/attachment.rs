@@ -8,12 +8,12 @@ use std::sync::Arc;
 use ringfab_reactor::{Time, TimerId};
 use ringfab_spec::CompletionEntry;
 
-use crate::error::{IoError, SubmitError};
+use crate::error::{ConnectError, IoError, SubmitError};
 use crate::messages::{Message, ToFollower, ToLeader};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use crate::path::{ADMIN_WAITING_MAX, FinalError, Followers, Path, PathEvent, QueueShare, SharedController};
-use crate::request::{AdminRequest, Asked, ControllerId, HostEvent, IoRequest, Refused};
+use crate::request::{AdminRequest, Asked, ControllerId, HostEvent, IoRequest, PathHandle, PathId, Refused};
 use crate::resources::{Resources, Route, timer_token};
 use crate::transport::{Arrival, ConnectionEvent};
 use crate::volume::Volumes;
@@ -22,6 +22,7 @@ use crate::volume::Volumes;
 pub(crate) struct Attachment {
     id: ControllerId,
     volumes: Volumes,
+    /// By their names.
     paths: Vec<Path>,
     /// The timer of the reactor for what is due next.
     armed: Option<(Time, TimerId)>,
@@ -36,33 +37,34 @@ impl Attachment {
         resources: &mut Resources,
     ) -> (Self, Vec<SharedController>) {
         let options = Arc::new(options);
-        let final_error = FinalError::default();
+        let (final_error, handle) = (FinalError::default(), PathHandle { controller: id, path: PathId(0) });
         let share = |engine| QueueShare { engine, engines: 1 + others };
         let shared = (1..=others)
             .map(|engine| {
                 SharedController::new(
                     options.clone(),
                     share(engine),
-                    id,
+                    handle,
                     resources.mailbox.clone(),
                     final_error.clone(),
                 )
             })
             .collect();
-        let volumes = volumes(id, &options, share(0), resources);
-        let path = Path::attach(id, 0, options, Followers::expect(others, final_error), resources);
-        (Self::with_path(id, volumes, path, resources), shared)
+        let volumes = volumes(id, &options, share(0), 1, resources);
+        let path = Path::attach(handle, options, Followers::expect(others, final_error), resources);
+        (Self::with_paths(id, volumes, vec![path], resources), shared)
     }
 
     /// Takes part in what another engine attaches.
     pub(crate) fn join(id: ControllerId, shared: SharedController, resources: &mut Resources) -> Self {
-        let volumes = volumes(id, &shared.options, shared.share, resources);
-        let path = Path::join(id, 0, shared, resources);
-        Self::with_path(id, volumes, path, resources)
+        let volumes = volumes(id, &shared.options, shared.share, 1, resources);
+        let handle = PathHandle { controller: id, path: shared.link.path() };
+        let path = Path::join(handle, shared, resources);
+        Self::with_paths(id, volumes, vec![path], resources)
     }
 
-    fn with_path(id: ControllerId, volumes: Volumes, path: Path, resources: &mut Resources) -> Self {
-        let mut this = Self { id, volumes, paths: vec![path], armed: None };
+    fn with_paths(id: ControllerId, volumes: Volumes, paths: Vec<Path>, resources: &mut Resources) -> Self {
+        let mut this = Self { id, volumes, paths, armed: None };
         this.settle(resources);
         this
     }
@@ -102,22 +104,34 @@ impl Attachment {
         Ok(())
     }
 
-    /// Starts an admin command, or lets it wait for room.
+    /// Starts an admin command on the first path that takes it, or lets it wait there for room.
     pub(crate) fn submit_admin(
         &mut self,
         resources: &mut Resources,
         request: AdminRequest,
     ) -> Result<(), Refused<AdminRequest>> {
-        self.paths[0].submit_admin(resources, request)?;
-        self.arm(resources);
-        Ok(())
+        let mut refused = Refused { reason: SubmitError::Gone, request };
+        for path in &mut self.paths {
+            match path.submit_admin(resources, refused.request) {
+                Ok(()) => {
+                    self.arm(resources);
+                    return Ok(());
+                }
+                Err(again) => refused = again,
+            }
+            if refused.reason == SubmitError::Full {
+                break;
+            }
+        }
+        Err(refused)
     }
 
-    /// Has the controller do what a program asks for.
-    pub(crate) fn ask(&mut self, resources: &mut Resources, asked: Asked) -> Result<(), SubmitError> {
-        self.paths[0].ask(resources, asked)?;
+    /// Has the controller of each path do what a program asks for.
+    pub(crate) fn ask(&mut self, resources: &mut Resources, asked: &Asked) -> Result<(), SubmitError> {
+        let mut paths = self.paths.iter_mut().filter(|path| !path.is_gone());
+        let result = paths.try_for_each(|path| path.ask(resources, asked.clone()));
         self.settle(resources);
-        Ok(())
+        result
     }
 
     /// Takes a response capsule, or something in its place.
@@ -129,7 +143,7 @@ impl Attachment {
         entry: Option<&CompletionEntry>,
         arrival: Arrival,
     ) {
-        let path = &mut self.paths[usize::from(route.path)];
+        let path = &mut self.paths[route.path.index()];
         let answered = path.on_response(resources, route.queue, entry, arrival);
         if let (Some(command), Some(entry)) = (answered, entry) {
             if entry.status().is_success() {
@@ -140,20 +154,20 @@ impl Attachment {
                 }
                 return;
             }
-            self.volumes.refused(resources, path, command, entry);
+            self.volumes.refused(resources, (route.path, path), command, entry);
         }
         self.settle(resources);
     }
 
     /// Takes an event of a connection.
     pub(crate) fn on_event(&mut self, resources: &mut Resources, route: Route, event: ConnectionEvent) {
-        self.paths[usize::from(route.path)].on_event(resources, route.queue, event);
+        self.paths[route.path.index()].on_event(resources, route.queue, event);
         self.settle(resources);
     }
 
     /// Takes a message of another thread.
     pub(crate) fn on_message(&mut self, resources: &mut Resources, message: Message) {
-        let path = &mut self.paths[0];
+        let Some(path) = self.paths.get_mut(message.path().path.index()) else { return };
         match message {
             message @ (Message::Resolved(_) | Message::Worked(_)) => path.on_thread(resources, message),
             Message::ToLeader { engine, what, .. } => path.on_follower(resources, engine, what),
@@ -200,12 +214,11 @@ impl Attachment {
         let mut settled = false;
         while !settled {
             settled = true;
-            for index in 0..self.paths.len() {
-                let path = &mut self.paths[index];
-                path.liveness().set_delayed(self.volumes.delayed());
-                self.volumes.take_back(resources, path.reports().unanswered());
+            for (path, id) in self.paths.iter_mut().zip((0..).map(PathId)) {
+                path.liveness().set_delayed(self.volumes.delayed(id));
+                self.volumes.take_back(resources, id, path.reports().unanswered());
                 if let Some(event) = path.reports().next() {
-                    self.on_path_event(resources, index, event);
+                    on_path_event(&mut self.volumes, resources, (self.id, id, path), event);
                     settled = false;
                 }
             }
@@ -225,77 +238,6 @@ impl Attachment {
         empty && paths.any(|path| path.check_drained(resources, || volumes.written()))
     }
 
-    fn on_path_event(&mut self, resources: &mut Resources, index: usize, event: PathEvent) {
-        let id = self.id;
-        let path = &mut self.paths[index];
-        match event {
-            PathEvent::Identified { found, listed } => {
-                let needed = path.role().needed_by_followers();
-                let result = self.volumes.identify(found, &listed, &needed);
-                path.on_identified(resources, result.map(|()| self.volumes.namespaces()));
-            }
-            PathEvent::QueuesConnected => path.role().queues_connected(self.volumes.needed()),
-            PathEvent::Adopt(found) => self.volumes.adopt(resources, found.to_vec()),
-            PathEvent::Ready { reconnected } => {
-                self.volumes.path_is_ready();
-                resources.events.push_with(|| HostEvent::Ready { controller: id, reconnected });
-            }
-            PathEvent::Lost(error) => {
-                self.volumes.path_is_lost();
-                resources.events.push_with(|| HostEvent::Lost { controller: id, error });
-            }
-            PathEvent::Reconnecting { attempt, delay } => {
-                resources.events.push_with(|| HostEvent::Reconnecting { controller: id, attempt, delay });
-            }
-            PathEvent::DiscoveryLogChanged => {
-                resources.events.push_with(|| HostEvent::DiscoveryLogChanged { controller: id });
-            }
-            PathEvent::Reauthenticated(result) => {
-                if let Ok(keys) = &result {
-                    path.role().tell_followers(&ToFollower::Reauthenticate(keys.clone()));
-                }
-                let result = result.map(drop);
-                resources.events.push_with(|| HostEvent::Reauthenticated { controller: id, result });
-            }
-            PathEvent::FailFast => self.volumes.fail_fast(resources),
-            PathEvent::Drain => self.volumes.leave(),
-            PathEvent::Failed(error) => {
-                self.volumes.end_all(resources, IoError::NoPath);
-                resources.events.push_with(|| HostEvent::Failed { controller: id, error });
-            }
-            PathEvent::Detached(trouble) => {
-                self.volumes.end_all(resources, IoError::Cancelled);
-                resources.events.push_with(|| HostEvent::Detached { controller: id, trouble });
-            }
-            event => self.on_namespace_event(resources, index, event),
-        }
-    }
-
-    /// Namespaces may have changed, or were looked at again.
-    fn on_namespace_event(&mut self, resources: &mut Resources, index: usize, event: PathEvent) {
-        let path = &self.paths[index];
-        match event {
-            PathEvent::NamespacesChanged => self.volumes.namespaces_may_have_changed(),
-            PathEvent::Changes(changed) if self.volumes.are_only_new(&changed) => {
-                self.volumes.end_rescan();
-                path.role().tell_followers(&ToFollower::Rescanned(None));
-            }
-            PathEvent::NamespacesFound { found, final_look } => {
-                self.volumes.take_namespaces(resources, found);
-                if final_look {
-                    self.volumes.end_rescan();
-                    path.role()
-                        .tell_followers(&ToFollower::Rescanned(Some(Arc::from(self.volumes.namespaces()))));
-                }
-            }
-            PathEvent::NamespacesKept => {
-                self.volumes.end_rescan();
-                path.role().tell_followers(&ToFollower::Rescanned(None));
-            }
-            _ => {}
-        }
-    }
-
     /// Sets the reactor's timer to the next thing to do.
     fn arm(&mut self, resources: &mut Resources) {
         let paths = self.paths.iter().map(Path::next_deadline);
@@ -310,11 +252,104 @@ impl Attachment {
     }
 }
 
+/// Something has happened on a path: the volumes decide what it means.
+fn on_path_event(
+    volumes: &mut Volumes,
+    resources: &mut Resources,
+    (controller, id, path): (ControllerId, PathId, &mut Path),
+    event: PathEvent,
+) {
+    match event {
+        PathEvent::Identified { found, listed } => {
+            let needed = path.role().needed_by_followers();
+            let result = volumes.identify(found, &listed, &needed);
+            path.on_identified(resources, result.map(|()| volumes.namespaces()));
+        }
+        PathEvent::QueuesConnected => path.role().queues_connected(volumes.needed()),
+        PathEvent::Adopt(found) => volumes.adopt(resources, found.to_vec()),
+        PathEvent::Ready { reconnected } => {
+            volumes.path_is_ready(resources.now(), id, path.peer());
+            resources.events.push_with(|| HostEvent::Ready { controller, path: id, reconnected });
+        }
+        PathEvent::Lost(error) => {
+            volumes.path_is_lost(id);
+            resources.events.push_with(|| HostEvent::Lost { controller, path: id, error });
+        }
+        PathEvent::Reconnecting { attempt, delay } => {
+            resources.events.push_with(|| HostEvent::Reconnecting { controller, path: id, attempt, delay });
+        }
+        PathEvent::DiscoveryLogChanged => {
+            resources.events.push_with(|| HostEvent::DiscoveryLogChanged { controller, path: id });
+        }
+        PathEvent::Reauthenticated(result) => {
+            if let Ok(keys) = &result {
+                path.role().tell_followers(&ToFollower::Reauthenticate(keys.clone()));
+            }
+            let result = result.map(drop);
+            resources.events.push_with(|| HostEvent::Reauthenticated { controller, path: id, result });
+        }
+        PathEvent::FailFast => volumes.fail_fast(resources, id),
+        PathEvent::Drain => volumes.leave_path(id),
+        PathEvent::Failed(error) => {
+            let last = volumes.path_has_ended(resources, id, IoError::NoPath);
+            note_failure(path, &error, last);
+            if last {
+                resources.events.push_with(|| HostEvent::Failed { controller, error });
+            }
+        }
+        PathEvent::Detached(trouble) => {
+            if volumes.path_has_ended(resources, id, IoError::Cancelled) {
+                resources.events.push_with(|| HostEvent::Detached { controller, trouble });
+            }
+        }
+        event => on_namespace_event(volumes, resources, (id, path), event),
+    }
+}
+
+/// Namespaces may have changed, or were looked at again.
+fn on_namespace_event(
+    volumes: &mut Volumes,
+    resources: &mut Resources,
+    (id, path): (PathId, &Path),
+    event: PathEvent,
+) {
+    match event {
+        PathEvent::NamespacesChanged => volumes.namespaces_may_have_changed(id),
+        PathEvent::Changes(changed) if volumes.are_only_new(&changed) => {
+            volumes.end_rescan(id);
+            path.role().tell_followers(&ToFollower::Rescanned(None));
+        }
+        PathEvent::NamespacesFound { found, final_look } => {
+            volumes.take_namespaces(resources, found);
+            if final_look {
+                volumes.end_rescan(id);
+                path.role().tell_followers(&ToFollower::Rescanned(Some(Arc::from(volumes.namespaces()))));
+            }
+        }
+        PathEvent::NamespacesKept => {
+            volumes.end_rescan(id);
+            path.role().tell_followers(&ToFollower::Rescanned(None));
+        }
+        _ => {}
+    }
+}
+
+/// Logs that a path is given up. Why the only one could not be attached at first is said by whoever wanted that.
+fn note_failure(path: &Path, error: &ConnectError, last: bool) {
+    match (last, path.info().is_some()) {
+        _ if !path.role().leads() => {}
+        (true, true) => tracing::warn!("I/O fails from now on: {error}"),
+        (true, false) => {}
+        (false, _) => tracing::warn!("a path is given up, and others are left: {error}"),
+    }
+}
+
 /// Volumes with room for as much as may wait and be outstanding on this engine.
 fn volumes(
     id: ControllerId,
     options: &Arc<ConnectOptions>,
     share: QueueShare,
+    paths: usize,
     resources: &mut Resources,
 ) -> Volumes {
     let queues = usize::from(share.count(options.queues_wanted()).max(1));
@@ -322,5 +357,8 @@ fn volumes(
     let capacity = options.waiting_max + depth;
     resources.events.reserve(capacity + ADMIN_WAITING_MAX);
     resources.commands.provide(depth);
-    Volumes::new(id, options.clone(), capacity)
+    Volumes::new(id, options.clone(), capacity, paths)
 }
+
+#[cfg(test)]
+mod tests;

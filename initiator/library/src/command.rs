@@ -31,7 +31,9 @@ pub(crate) struct Command {
     pub(crate) exposed: Option<RemoteBuffer>,
     /// Number of its submission, counted over all queues: the order of a replay.
     pub(crate) order: u64,
-    /// When an answer is overdue; while it is held, when it is tried again.
+    /// When it was sent last.
+    pub(crate) sent: Time,
+    /// When an answer is overdue; while it waits for another try, when that is.
     pub(crate) deadline: Time,
     /// Whether it was overdue before and its abort was asked for.
     pub(crate) aborted: bool,
@@ -99,6 +101,7 @@ impl Command {
             received: 0,
             exposed: None,
             order: 0,
+            sent: Time::ZERO,
             deadline: Time::MAX,
             aborted: false,
             tries: Tries::default(),
@@ -118,13 +121,14 @@ impl Command {
             received,
             exposed,
             order,
+            sent,
             deadline,
             aborted,
             tries,
         } = self;
         (*entry, *owner, *direction) = (new_entry, new_owner, Direction::None);
         (*memory, *offset, *length, *received, *exposed) = (None, 0, 0, 0, None);
-        (*order, *deadline, *aborted, *tries) = (0, Time::MAX, false, Tries::default());
+        (*order, *sent, *deadline, *aborted, *tries) = (0, Time::ZERO, Time::MAX, false, Tries::default());
     }
 
     /// This command with data.
@@ -246,7 +250,7 @@ mod tests {
         used.entry.nsid.set(7);
         used.direction = Direction::ToController;
         (used.offset, used.length, used.received) = (1, 2, 2);
-        (used.order, used.deadline) = (3, Time::ZERO);
+        (used.order, used.sent, used.deadline) = (3, Time::MAX, Time::ZERO);
         used.exposed = Some(RemoteBuffer {
             address: 1,
             length: 2,

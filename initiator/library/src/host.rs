@@ -177,6 +177,14 @@ impl Host {
         ControllerId(id)
     }
 
+    /// Attaches by several paths, each with options of its own.
+    #[cfg(test)]
+    pub(crate) fn attach_paths(&mut self, options: Vec<ConnectOptions>) -> ControllerId {
+        let resources = &mut self.resources;
+        let attach = |id| Attachment::attach_paths(ControllerId(id), options, resources);
+        ControllerId(self.controllers.insert_with(attach))
+    }
+
     /// The controller, once it was ready.
     pub fn info(&self, controller: ControllerId) -> Option<&ControllerInfo> {
         self.controllers.get(controller.0)?.info()
@@ -249,7 +257,7 @@ impl Host {
         controller: ControllerId,
         keys: Option<Keys>,
     ) -> Result<(), SubmitError> {
-        self.ask(controller, Asked::Reauthenticate(keys))
+        self.ask(controller, &Asked::Reauthenticate(keys))
     }
 
     /// Resets a controller: all connections to it end, on every engine, and it is attached anew at once, with a new
@@ -262,10 +270,10 @@ impl Host {
     /// # Errors
     /// This engine does not lead, or the controller is being detached or was given up.
     pub fn reset(&mut self, controller: ControllerId) -> Result<(), SubmitError> {
-        self.ask(controller, Asked::Reset)
+        self.ask(controller, &Asked::Reset)
     }
 
-    fn ask(&mut self, controller: ControllerId, asked: Asked) -> Result<(), SubmitError> {
+    fn ask(&mut self, controller: ControllerId, asked: &Asked) -> Result<(), SubmitError> {
         match self.controllers.get_mut(controller.0) {
             Some(controller) => controller.ask(&mut self.resources, asked),
             None => Err(SubmitError::Gone),
@@ -324,7 +332,7 @@ impl Host {
             self.on_completion(completion);
         }
         while let Some(message) = self.messages.try_receive() {
-            let id = message.controller();
+            let id = message.path().controller;
             if let Some(attachment) = self.controllers.get_mut(id.0) {
                 attachment.on_message(&mut self.resources, *message);
                 self.remove_gone(id.0);

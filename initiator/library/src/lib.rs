@@ -38,6 +38,10 @@
 
 #![deny(missing_docs)]
 
+// What helps the tests in `tests` helps those beside the code, too, and uses the crate by its name.
+#[cfg(test)]
+extern crate self as ringfab_initiator;
+
 mod allowed;
 mod attachment;
 mod authentication;
@@ -79,7 +83,7 @@ pub use path::SharedController;
 pub use refusal::RefusedField;
 pub use request::{
     AdminData, AdminDone, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoDone, IoOperation,
-    IoRequest, Refused,
+    IoRequest, PathId, Refused,
 };
 pub use ringfab_auth::{
     self as auth, ConfiguredPsk, Derivation, DhchapKey, KeyRole, KeySource, Policy, Refusal,

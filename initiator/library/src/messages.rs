@@ -1,5 +1,7 @@
 //! What reaches a host from other threads: the answers of resolvers, and what the engines that share a controller tell
 //! each other. The engine that attached the controller leads: it has the admin queue. The others follow.
+//!
+//! Each message is for one path.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +13,7 @@ use ringfab_reactor::MailboxSender;
 use crate::authentication::{AuthenticationFailure, Keys};
 use crate::error::{Cause, ConnectError};
 use crate::namespace::{ControllerInfo, Namespace};
-use crate::request::ControllerId;
+use crate::request::PathHandle;
 use crate::retry::RetryDelays;
 
 /// What another thread tells a host.
@@ -23,27 +25,27 @@ pub(crate) enum Message {
     Worked(Worked),
     /// A follower tells the engine that leads.
     ToLeader {
-        /// The leader's controller.
-        controller: ControllerId,
+        /// The leader's path.
+        path: PathHandle,
         /// Number of the engine that tells.
         engine: u16,
         what: ToLeader,
     },
     /// The engine that leads tells a follower.
     ToFollower {
-        /// The follower's handle of the controller.
-        controller: ControllerId,
+        /// The follower's part of it.
+        path: PathHandle,
         what: ToFollower,
     },
 }
 
 impl Message {
-    /// Which controller of the host it is for.
-    pub(crate) fn controller(&self) -> ControllerId {
+    /// Which path of the host it is for.
+    pub(crate) fn path(&self) -> PathHandle {
         match self {
-            Self::Resolved(resolved) => resolved.controller,
-            Self::Worked(worked) => worked.controller,
-            Self::ToLeader { controller, .. } | Self::ToFollower { controller, .. } => *controller,
+            Self::Resolved(resolved) => resolved.path,
+            Self::Worked(worked) => worked.path,
+            Self::ToLeader { path, .. } | Self::ToFollower { path, .. } => *path,
         }
     }
 }
@@ -51,8 +53,8 @@ impl Message {
 /// The answer of a resolver thread.
 #[derive(Debug)]
 pub(crate) struct Resolved {
-    pub(crate) controller: ControllerId,
-    /// Which of the controller's questions it answers.
+    pub(crate) path: PathHandle,
+    /// Which of the path's questions it answers.
     pub(crate) question: u32,
     pub(crate) result: Result<Found, Cause>,
 }
@@ -69,8 +71,8 @@ pub(crate) struct Found {
 /// What a worker has done for the authentication of a queue.
 #[derive(Debug)]
 pub(crate) struct Worked {
-    pub(crate) controller: ControllerId,
-    /// Which of the controller's tasks it was.
+    pub(crate) path: PathHandle,
+    /// Which of the path's tasks it was.
     pub(crate) task: u32,
     pub(crate) done: Done,
 }
@@ -106,8 +108,8 @@ impl std::fmt::Debug for Mailbox {
 pub(crate) enum ToLeader {
     /// It can open its queues.
     Joined {
-        /// Its handle of the controller.
-        follower: ControllerId,
+        /// Its part of the path.
+        follower: PathHandle,
         mailbox: Mailbox,
     },
     /// Its queues are connected. These namespaces have commands that wait.

@@ -46,6 +46,9 @@ pub struct Namespace {
     pub deallocated_reads_zeroes: bool,
     /// Preferred granularity and alignment of writes, in blocks (NPWG), at least one.
     pub preferred_write_blocks: u32,
+    /// The access group (ANAGRPID): namespaces of one group can be reached by the same paths. Zero where the controller
+    /// tells no access states.
+    pub ana_group: u32,
 }
 
 impl Namespace {
@@ -162,6 +165,7 @@ mod tests {
             reports_allocation: false,
             deallocated_reads_zeroes: true,
             preferred_write_blocks: 1,
+            ana_group: 0,
         };
         nsids.iter().map(plain).collect()
     }

@@ -1,9 +1,9 @@
 //! When to try again after a loss, and what to do with commands that had no answer.
 //!
 //! # Replay
-//! Commands without an answer are sent again, in the order of their submission, after the reconnect. Every command
-//! that a program can submit may be executed twice: a Read, Compare or Flush changes nothing, and a Write, Write
-//! Zeroes or Discard of the same blocks ends in the same content. What order promises, and what it does not:
+//! Commands without an answer are held. They are sent again, in the order of their submission, after the reconnect.
+//! Every command that a program can submit may be executed twice: a Read, Compare or Flush changes nothing, and a
+//! Write, Write Zeroes or Discard of the same blocks ends in the same content. What order promises, and what not:
 //!
 //! - A command that was answered is never sent again, so nothing that was submitted after an answer can be undone
 //!   by replay. Two overlapping commands of which neither was answered when the other was submitted have no

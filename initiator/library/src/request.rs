@@ -13,6 +13,26 @@ use crate::namespace::BlockRange;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ControllerId(pub(crate) SlotId);
 
+/// One of the paths to what is attached: a way to its namespaces, by a controller of its own. Every engine that shares
+/// it knows the path by the same name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PathId(pub(crate) u16);
+
+impl PathId {
+    /// Its place among the paths.
+    #[inline]
+    pub(crate) fn index(self) -> usize {
+        self.0.into()
+    }
+}
+
+/// A path of one of a host's controllers: whom a message is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PathHandle {
+    pub(crate) controller: ControllerId,
+    pub(crate) path: PathId,
+}
+
 /// One command of the NVM Command Set. It owns its memory until its [`IoDone`].
 #[derive(Debug)]
 pub struct IoRequest {
@@ -159,7 +179,7 @@ pub enum AdminData {
 }
 
 /// What a program asks of a controller that is attached.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Asked {
     /// Authenticate again, with these keys if there are any.
     Reauthenticate(Option<Keys>),
@@ -178,6 +198,8 @@ pub enum HostEvent {
     Ready {
         /// Which one.
         controller: ControllerId,
+        /// By which path.
+        path: PathId,
         /// Whether it was lost before; outstanding I/O goes on now.
         reconnected: bool,
     },
@@ -185,6 +207,8 @@ pub enum HostEvent {
     Lost {
         /// Which one.
         controller: ControllerId,
+        /// Which path to it.
+        path: PathId,
         /// Why.
         error: ConnectError,
     },
@@ -192,6 +216,8 @@ pub enum HostEvent {
     Reconnecting {
         /// Which one.
         controller: ControllerId,
+        /// Which path to it.
+        path: PathId,
         /// Counted from one since the loss.
         attempt: u32,
         /// When it starts, from now.
@@ -202,6 +228,8 @@ pub enum HostEvent {
     Reauthenticated {
         /// Of which controller.
         controller: ControllerId,
+        /// Of which path to it.
+        path: PathId,
         /// Why not, where the connection goes on all the same. Where one end has refused the other, it is lost.
         result: Result<(), ConnectError>,
     },
@@ -214,9 +242,11 @@ pub enum HostEvent {
     DiscoveryLogChanged {
         /// Which one.
         controller: ControllerId,
+        /// By which path it tells.
+        path: PathId,
     },
-    /// The controller could not be attached, or was given up. All its requests have been answered, and its
-    /// handle is dead.
+    /// The controller could not be attached, or was given up, and no path is left. All its requests have been answered,
+    /// and its handle is dead.
     Failed {
         /// Which one.
         controller: ControllerId,

@@ -11,7 +11,7 @@ use crate::authentication::AuthenticationFailure;
 use crate::error::Cause;
 use crate::messages::{Found, Mailbox, Message, Resolved};
 use crate::options::ConnectOptions;
-use crate::request::ControllerId;
+use crate::request::PathHandle;
 use crate::tls::{Tls, TlsFailure};
 use crate::url::HostName;
 
@@ -20,7 +20,7 @@ use crate::url::HostName;
 /// mailbox and the options.
 pub(crate) fn resolve(
     options: &Arc<ConnectOptions>,
-    controller: ControllerId,
+    path: PathHandle,
     question: u32,
     (mailbox, is_simulated): (&Mailbox, bool),
 ) -> Result<Option<Found>, Cause> {
@@ -35,7 +35,7 @@ pub(crate) fn resolve(
         if prepares {
             prepare_kernel_tls();
         }
-        let answer = Message::Resolved(Resolved { controller, question, result: find(&options) });
+        let answer = Message::Resolved(Resolved { path, question, result: find(&options) });
         if !mailbox.send(answer) {
             tracing::debug!(host = %options.url.host, "the host ended before its question was answered");
         }

@@ -9,7 +9,7 @@ use ringfab_spec::CompletionEntry;
 use crate::command::{Command, CommandPool, Owner};
 use crate::error::IoError;
 use crate::messages::Mailbox;
-use crate::request::{AdminDone, ControllerId, HostEvent, IoDone};
+use crate::request::{AdminDone, ControllerId, HostEvent, IoDone, PathHandle, PathId};
 use crate::transport::{Endpoint, Transports};
 
 /// The shared parts, lent to a controller while it acts.
@@ -74,14 +74,14 @@ impl Resources {
     }
 }
 
-/// Which controller and queue an event of a connection is for.
+/// Which path and queue an event of a connection is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Route {
     endpoint: Endpoint,
     /// Index of the controller.
     pub(crate) controller: u32,
-    /// Index of the path among the controller's.
-    pub(crate) path: u16,
+    /// Which of the controller's paths.
+    pub(crate) path: PathId,
     /// Number of the queue among those of this engine, zero for the admin queue.
     pub(crate) queue: u16,
 }
@@ -91,13 +91,13 @@ pub(crate) struct Route {
 pub(crate) struct Routes([Vec<Option<Route>>; Endpoint::KINDS]);
 
 impl Routes {
-    pub(crate) fn add(&mut self, endpoint: Endpoint, controller: ControllerId, path: u16, queue: u16) {
+    pub(crate) fn add(&mut self, endpoint: Endpoint, of: PathHandle, queue: u16) {
         let (kind, index) = endpoint.place();
         let routes = &mut self.0[kind];
         if routes.len() <= index {
             routes.resize(index + 1, None);
         }
-        routes[index] = Some(Route { endpoint, controller: controller.0.index, path, queue });
+        routes[index] = Some(Route { endpoint, controller: of.controller.0.index, path: of.path, queue });
     }
 
     pub(crate) fn get(&self, endpoint: Endpoint) -> Option<Route> {

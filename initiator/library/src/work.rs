@@ -7,7 +7,7 @@ use ringfab_auth::Computation;
 use crate::authentication::Keys;
 use crate::error::Cause;
 use crate::messages::{Done, Message, Worked};
-use crate::request::ControllerId;
+use crate::request::PathHandle;
 use crate::resources::Resources;
 
 /// Something for a worker.
@@ -28,19 +28,19 @@ impl Task {
     }
 }
 
-/// Does a task of a controller on a thread of its own, which sends what comes of it to the host. The thread may
+/// Does a task of a path on a thread of its own, which sends what comes of it to the host. The thread may
 /// outlive whoever wanted it; it holds nothing but the mailbox. A path has one task at a time.
 ///
 /// Where there are to be no threads it is done here, as part of the turn.
 pub(crate) fn start(
     task: Task,
-    (controller, number): (ControllerId, u32),
+    (path, number): (PathHandle, u32),
     resources: &Resources,
 ) -> Result<(), Cause> {
     let mailbox = resources.mailbox.clone();
     let work = move || {
         let done = task.run();
-        if !mailbox.send(Message::Worked(Worked { controller, task: number, done })) {
+        if !mailbox.send(Message::Worked(Worked { path, task: number, done })) {
             tracing::debug!("the host ended before an authentication was computed");
         }
     };

@@ -36,7 +36,7 @@ pub(super) struct Discovery {
     nqn: String,
     host_nqn: String,
     /// The address at which the host has reached us.
-    local: Option<SocketAddr>,
+    local: SocketAddr,
 }
 
 impl PartialEq for Discovery {
@@ -51,7 +51,7 @@ impl Eq for Discovery {}
 impl Discovery {
     /// What the host of a controller may see now.
     pub(super) fn new(controller: &Controller, served: &Arc<Served>) -> Self {
-        let local = controller.state().queues.admin().map(|admin| admin.listener());
+        let local = controller.way().local;
         let (nqn, host_nqn) = (controller.subsystem().nqn().to_owned(), controller.host().nqn.clone());
         Self { served: Arc::clone(served), nqn, host_nqn, local }
     }
@@ -186,14 +186,14 @@ fn entry(
 
 /// The address of a listener for a host that reached us at `local`. A listener on all addresses is reached where the
 /// host is already; one on all IPv4 addresses is not reached from IPv6, and one on a link not from another.
-fn reachable(listener: &Listener, local: Option<SocketAddr>) -> Option<SocketAddr> {
+fn reachable(listener: &Listener, local: SocketAddr) -> Option<SocketAddr> {
     let address = listener.address();
     if !address.ip().is_unspecified() {
         // A link-local address means this machine only on its own link, and the host has to know which that is.
-        let of_host = local.map_or(0, zone_index);
+        let of_host = zone_index(local);
         return (zone_index(address) == 0 || zone_index(address) == of_host).then_some(address);
     }
-    let ip = local?.ip().to_canonical();
+    let ip = local.ip().to_canonical();
     match (address.ip(), ip) {
         (IpAddr::V4(_), IpAddr::V6(_)) => None,
         _ => Some(SocketAddr::new(ip, address.port())),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringfab_block::{Backing, OpenedFile};
 
-use crate::core::{AllCores, Cores, CoresInTurns, ServeMessage};
+use crate::core::{AllCores, Cores, CoresInTurns, ServeMessage, TakenAway};
 use crate::disks::{DiskHandle, DiskHandles};
 use crate::model::{Difference, Draft, Listener, Namespace, Served, ServedError};
 use crate::target::Target;
@@ -12,6 +12,9 @@ use crate::target::Target;
 /// How often an address is tried again, some milliseconds later each time: the system may keep it for a while after its
 /// listener is closed.
 const UNBIND_RETRIES: usize = 400;
+
+/// How long a change waits for the end of what it takes away: a disk that hangs holds up nobody for longer.
+const END_LIMIT: Duration = Duration::from_secs(2);
 
 /// Disks that were opened for namespaces which are to be served.
 #[derive(Debug, Default)]
@@ -46,6 +49,8 @@ impl OpenedDisks {
 /// before any host is told of it: whatever a host is told of, every queue of it can reach. Controllers whose subsystem,
 /// right or listener has gone are ended. What is the same before and after is not touched.
 ///
+/// Then it waits for a while until no core needs any more what the change has taken away.
+///
 /// # Errors
 /// Why a core cannot; nothing has changed then. When a core does not answer any more, the others have changed.
 pub(super) fn apply(
@@ -76,10 +81,19 @@ pub(super) fn apply(
         disk_handles.stop(subsystem, namespace);
         disk_handles.note_removed(subsystem, namespace);
     }
-    for (controller, why) in target.controllers_without_right(&served, &difference) {
-        cores.end_controller(&controller, why);
+    let ended = target.controllers_without_right(&served, &difference);
+    for (controller, why) in &ended {
+        cores.end_controller(controller, why);
     }
+    target.move_to_listeners(&served, &difference);
     target.tell_hosts(&difference);
+    let taken_away = TakenAway {
+        namespaces: difference.closed.iter().map(|(_, namespace)| Arc::downgrade(namespace)).collect(),
+        controllers: ended.into_iter().map(|(controller, _)| controller).collect(),
+    };
+    if !cores.await_end(taken_away, END_LIMIT) {
+        tracing::info!("commands still run on what a change has taken away");
+    }
     outcome
 }
 

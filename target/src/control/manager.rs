@@ -82,7 +82,8 @@ impl Manager {
         Ok(self.state(&subsystem, &namespace))
     }
 
-    /// Serves a namespace no longer. Commands that have begun go on; its disks are closed when they have ended.
+    /// Serves a namespace no longer. Commands that have begun go on; its disks are closed when they have ended. That is
+    /// waited for, unless it takes long.
     ///
     /// # Errors
     /// When there is no such namespace.

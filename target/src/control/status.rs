@@ -407,9 +407,9 @@ impl View {
 /// Who is connected to a listener or subsystem, and who has yet to prove who it is.
 type OfBoth<'a> = [&'a [Arc<Controller>]; 2];
 
-fn listener(listener: &Listener, of: OfBoth<'_>) -> ListenerState {
+fn listener(listener: &Arc<Listener>, of: OfBoth<'_>) -> ListenerState {
     let came_here =
-        |one: &&Arc<Controller>| one.queues().first().is_some_and(|admin| listener.covers(admin.listener()));
+        |one: &&Arc<Controller>| !one.queues().is_empty() && Arc::ptr_eq(&one.way().listener, listener);
     let [controllers, authenticating] = of.map(|all| all.iter().filter(came_here).count());
     ListenerState {
         port_id: listener.port_id(),

@@ -41,7 +41,7 @@ use io_access::IoGate;
 
 use crate::command::connect_field;
 use crate::failure::Failure;
-use crate::model::{ControllerLimits, QueueRecord, Subsystem, TlsChannel};
+use crate::model::{ControllerLimits, Listener, QueueRecord, Subsystem, TlsChannel, Way};
 
 /// Who connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +70,8 @@ pub struct Controller {
 
 /// What only the control side reads.
 pub(crate) struct State {
+    /// By which its host came. A listener that takes the place of another has its controllers, too.
+    way: Way,
     pub(crate) registers: Registers,
     pub(crate) keep_alive: KeepAlive,
     pub(crate) errors: ErrorLog,
@@ -94,6 +96,8 @@ pub(crate) struct ControllerParameters {
     pub(crate) host: Host,
     /// Where its host is.
     pub(crate) address: IpAddr,
+    /// By which it came.
+    pub(crate) way: Way,
     pub(crate) limits: ControllerLimits,
     pub(crate) keep_alive_ms: u32,
     pub(crate) now: Time,
@@ -103,10 +107,11 @@ pub(crate) struct ControllerParameters {
 
 impl Controller {
     pub(crate) fn new(parameters: ControllerParameters) -> Self {
-        let ControllerParameters { id, subsystem, host, address, limits, keep_alive_ms, now, unproved } =
+        let ControllerParameters { id, subsystem, host, address, way, limits, keep_alive_ms, now, unproved } =
             parameters;
         let discovery = subsystem.is_discovery();
         let state = State {
+            way,
             registers: Registers::new(limits.queue_entries_max, discovery),
             keep_alive: KeepAlive::new(keep_alive_ms, discovery, now),
             errors: ErrorLog::default(),
@@ -150,6 +155,16 @@ impl Controller {
     /// Where its host is.
     pub fn address(&self) -> IpAddr {
         self.address
+    }
+
+    /// By which its host came.
+    pub fn way(&self) -> Way {
+        self.state().way.clone()
+    }
+
+    /// Another listener has taken the place of the one by which its host came.
+    pub(crate) fn set_listener(&self, listener: Arc<Listener>) {
+        self.state().way.listener = listener;
     }
 
     /// When its host connected.

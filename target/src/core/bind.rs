@@ -31,6 +31,11 @@ pub(super) struct BoundListener {
 }
 
 impl BoundListener {
+    /// Which one it is.
+    pub(super) fn listener(&self) -> &Arc<Listener> {
+        &self.listener
+    }
+
     /// What its controllers may use.
     pub(super) fn limits(&self) -> ControllerLimits {
         self.listener.limits()

@@ -3,11 +3,11 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::message::{CoreMessage, CoreSender, ServeMessage};
+use super::message::{AwaitedEnd, CoreMessage, CoreSender, ServeMessage, TakenAway};
 use super::usage::CoreUsage;
 use crate::controller::Controller;
 use crate::disks::DiskHandles;
@@ -37,6 +37,9 @@ pub(crate) trait AllCores {
 
     /// Lets some milliseconds pass before something is tried again.
     fn pause(&self);
+
+    /// Waits until no core needs any more what a change has taken away, for so long at most. Says whether that is so.
+    fn await_end(&self, taken_away: TakenAway, limit: Duration) -> bool;
 }
 
 /// The way to all cores of a target.
@@ -82,6 +85,18 @@ impl Cores {
         replies
     }
 
+    /// Has every core say when it needs no more what a change has taken away. One that still does after so long says
+    /// nothing. Where their answers come, in any order.
+    fn ask_for_end(&self, taken_away: TakenAway, limit: Duration) -> mpsc::Receiver<()> {
+        let taken_away = Arc::new(taken_away);
+        let (reply, replies) = mpsc::channel();
+        for core in &self.senders {
+            let (taken_away, reply) = (Arc::clone(&taken_away), reply.clone());
+            core.send(CoreMessage::AwaitEnd(AwaitedEnd { taken_away, limit, reply }));
+        }
+        replies
+    }
+
     /// The disks that they serve.
     pub(crate) fn disk_handles(&self) -> &Arc<DiskHandles> {
         &self.disk_handles
@@ -112,6 +127,16 @@ impl AllCores for Cores {
             let message = QueueMessage::EndQueues { controller: Arc::clone(controller), admin: true };
             core.send(CoreMessage::Queues(message));
         }
+    }
+
+    fn await_end(&self, taken_away: TakenAway, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        let replies = self.ask_for_end(taken_away, limit);
+        // A core that has ended needs nothing.
+        self.senders.iter().all(|_| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            replies.recv_timeout(left) != Err(RecvTimeoutError::Timeout)
+        })
     }
 
     fn pause(&self) {
@@ -170,5 +195,19 @@ impl AllCores for CoresInTurns<'_> {
 
     fn pause(&self) {
         self.turn();
+    }
+
+    /// The cores know when the limit is reached: they forget whoever asked, and that ends the wait.
+    fn await_end(&self, taken_away: TakenAway, limit: Duration) -> bool {
+        let replies = self.cores.ask_for_end(taken_away, limit);
+        let mut left = self.count();
+        while left > 0 {
+            match replies.try_recv() {
+                Ok(()) => left -= 1,
+                Err(mpsc::TryRecvError::Empty) => self.turn(),
+                Err(mpsc::TryRecvError::Disconnected) => return false,
+            }
+        }
+        true
     }
 }

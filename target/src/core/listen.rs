@@ -8,7 +8,7 @@ use ringfab_spec::{IntoBytes, rdma_cm};
 use super::Core;
 use super::message::CoreMessage;
 use super::queue_request::QueueRequest;
-use crate::model::TlsChannel;
+use crate::model::{TlsChannel, Way};
 use crate::placement::Place;
 use crate::queue::{Queue, QueueParameters};
 use crate::resources::Resources;
@@ -22,7 +22,8 @@ impl Core {
         match QueueRequest::of(&connection, &listener) {
             Ok(queue_request) => {
                 let (target, cores) = (&self.resources.target, self.cores.len());
-                let (peer, _) = connection.addresses();
+                let (peer, local) = connection.addresses();
+                let way = Way { local, listener: Arc::clone(listener.listener()) };
                 let place = (queue_request.id != 0)
                     .then(|| target.placement().place(peer.ip(), queue_request.controller_id, cores));
                 let core = match &place {
@@ -30,7 +31,8 @@ impl Core {
                     // Admin queues do little and take turns.
                     None => target.next_admin_core(cores),
                 };
-                let message = CoreMessage::Accept { connection: Box::new(connection), queue_request, place };
+                let connection = Box::new(connection);
+                let message = CoreMessage::Accept { connection, way, queue_request, place };
                 self.cores[core].send(message);
             }
             Err(status) => reject(&mut self.resources, connection, status, &status.to_string()),
@@ -40,12 +42,12 @@ impl Core {
     /// Serves a connection on this core.
     pub(super) fn accept(
         &mut self,
-        connection: IncomingConnection,
+        (connection, way): (IncomingConnection, Way),
         queue_request: QueueRequest,
         place: Option<Place>,
     ) {
         let Self { resources, queues, listeners, admission, .. } = self;
-        let (peer, listener) = connection.addresses();
+        let (peer, _) = connection.addresses();
         let room = if self.drain.is_on() {
             Err("the target is ending")
         } else {
@@ -72,8 +74,7 @@ impl Core {
             return tracing::error!(%peer, "connection refused: its TLS has a key that nobody has");
         };
         let QueueRequest { id, entries, .. } = queue_request;
-        let parameters =
-            QueueParameters { number, endpoint, id, entries, peer, listener, tls, address, place };
+        let parameters = QueueParameters { number, endpoint, id, entries, peer, way, tls, address, place };
         queues.insert(number, Queue::new(parameters, resources.reactor.now()));
         admission.arm_timer(resources);
         self.arm_housekeeping();

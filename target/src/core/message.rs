@@ -1,6 +1,6 @@
 //! What cores and the control plane tell each other.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::time::Duration;
 
 use ringfab_block::OpenedFile;
@@ -8,7 +8,8 @@ use ringfab_reactor::MailboxSender;
 
 use super::queue_request::QueueRequest;
 use super::usage::CoreUsage;
-use crate::model::{Difference, Listener, Namespace, Served, Subsystem};
+use crate::controller::Controller;
+use crate::model::{Difference, Listener, Namespace, Served, Subsystem, Way};
 use crate::placement::Place;
 use crate::resources::messages::{QueueMessage, QueueSender};
 use crate::transport::IncomingConnection;
@@ -20,6 +21,8 @@ pub(crate) enum CoreMessage {
     Accept {
         /// The connection, waiting to be taken.
         connection: Box<IncomingConnection>,
+        /// By which it came.
+        way: Way,
         /// The queue that it shall be.
         queue_request: QueueRequest,
         /// Its place on this core, if it is an I/O queue.
@@ -29,6 +32,8 @@ pub(crate) enum CoreMessage {
     Queues(QueueMessage),
     /// What is served changes.
     Serve(ServeMessage, Reply),
+    /// Say so once nothing needs any more what a change has taken away.
+    AwaitEnd(AwaitedEnd),
     /// Tell what is in use, with the number of the core.
     ReportUsage(mpsc::Sender<(usize, CoreUsage)>),
     /// Stop accepting, finish what is outstanding, and end within the limit.
@@ -55,6 +60,25 @@ pub(crate) enum ServeMessage {
     Reopen { subsystem: Arc<Subsystem>, namespace: Arc<Namespace>, files: Arc<Vec<OpenedFile>> },
     /// The backing of a namespace has another size in bytes.
     Resize { index: usize, bytes: u64 },
+}
+
+/// What a change takes away. It keeps no namespace: whoever lets go of the last share of one in memory frees it.
+#[derive(Debug)]
+pub(crate) struct TakenAway {
+    /// Namespaces that are not served any more.
+    pub(crate) namespaces: Vec<Weak<Namespace>>,
+    /// Controllers that were ended.
+    pub(crate) controllers: Vec<Arc<Controller>>,
+}
+
+/// Who waits for the end of what a change has taken away.
+#[derive(Clone, Debug)]
+pub(crate) struct AwaitedEnd {
+    pub(super) taken_away: Arc<TakenAway>,
+    /// For how long from now.
+    pub(super) limit: Duration,
+    /// Where a core says that nothing needs it any more.
+    pub(super) reply: mpsc::Sender<()>,
 }
 
 /// Where a core says that it is done, or why it cannot.

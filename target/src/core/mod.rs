@@ -43,7 +43,7 @@ use ringfab_block::DiskTokens;
 use ringfab_fabric::TransportEvents;
 use ringfab_fabric::rdma::RnicCounters;
 use ringfab_memory::{Buffer, PoolUsage};
-use ringfab_reactor::{Completion, MailboxReceiver, Wait};
+use ringfab_reactor::{Completion, MailboxReceiver, Time, Wait};
 use ringfab_spec::SubmissionEntry;
 
 use crate::resources::hosts::PoolKind;
@@ -58,8 +58,8 @@ use bind::Listeners;
 pub use cores::Cores;
 pub(crate) use cores::{AllCores, CoresInTurns};
 use drain::Drain;
-pub(crate) use message::ServeMessage;
-use message::{CoreMessage, CoreSender};
+use message::{AwaitedEnd, CoreMessage, CoreSender};
+pub(crate) use message::{ServeMessage, TakenAway};
 use queues::Queues;
 pub use start::{CoreParts, Running, build, build_all, start};
 use timer::CoreTimer;
@@ -87,6 +87,8 @@ pub struct Core {
     housekeeping: CoreTimer,
     /// Whether a queue or a controller may have ended since the last look.
     look_soon: bool,
+    /// Who waits for the end of what a change has taken away, and until when.
+    awaited: Vec<(AwaitedEnd, Time)>,
     drain: Drain,
 }
 
@@ -109,6 +111,7 @@ impl Core {
             disk_watch: DiskWatch::default(),
             housekeeping: CoreTimer::new(owner::timer::HOUSEKEEPING),
             look_soon: false,
+            awaited: Vec::new(),
             drain: Drain::default(),
         }
     }
@@ -274,14 +277,19 @@ impl Core {
 
     fn on_message(&mut self, message: CoreMessage) {
         match message {
-            CoreMessage::Accept { connection, queue_request, place } => {
-                self.accept(*connection, queue_request, place);
+            CoreMessage::Accept { connection, way, queue_request, place } => {
+                self.accept((*connection, way), queue_request, place);
             }
             CoreMessage::Queues(message) => self.on_queue_message(message),
             CoreMessage::Serve(message, reply) => {
                 if reply.send(self.on_serve(message)).is_err() {
                     tracing::debug!("an answer about what is served came too late");
                 }
+            }
+            CoreMessage::AwaitEnd(awaited) => {
+                let until = self.resources.reactor.now() + awaited.limit;
+                self.awaited.push((awaited, until));
+                self.answer_awaited();
             }
             CoreMessage::ReportUsage(reply) => {
                 if reply.send((self.resources.core, self.usage())).is_err() {
@@ -357,6 +365,7 @@ impl Core {
         if self.resources.disks.any_closing() {
             self.close_unused_disks();
         }
+        self.answer_awaited();
     }
 }
 

@@ -290,6 +290,7 @@ mod tests {
     use ringfab_fabric::{rdma, tcp};
 
     use super::*;
+    use crate::model::Way;
     use crate::queue::QueueParameters;
 
     fn rdma(index: u32) -> Endpoint {
@@ -305,7 +306,7 @@ mod tests {
             id: 0,
             entries: 32,
             peer: "192.0.2.2:40000".parse().unwrap(),
-            listener: "192.0.2.1:4420".parse().unwrap(),
+            way: Way::at("192.0.2.1:4420"),
             tls: None,
             address: HostId::at(address),
             place: None,

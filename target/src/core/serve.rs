@@ -4,13 +4,15 @@
 //! fails on one core, all cores undo it. In the second, the core serves what is new, and no longer serves what was
 //! removed. This step cannot fail. What stays the same is not touched.
 
-use std::sync::Arc;
+use std::ptr;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ringfab_block::Backing;
 
 use super::Core;
-use super::message::ServeMessage;
+use super::message::{AwaitedEnd, ServeMessage, TakenAway};
+use super::queues::Queues;
 use crate::model::{Difference, Namespace, Served};
 use crate::resources::Resources;
 use crate::worker::{Task, Workers};
@@ -82,6 +84,29 @@ impl Core {
             release(&resources.workers, open.namespace);
         }
     }
+
+    /// Answers those who wait for the end of what nothing here needs any more.
+    pub(super) fn answer_awaited(&mut self) {
+        let Self { awaited, resources, queues, .. } = self;
+        let now = resources.reactor.now();
+        awaited.retain(|(AwaitedEnd { taken_away, reply, .. }, until)| {
+            let is_needed = needs(resources, queues, taken_away);
+            if !is_needed && reply.send(()).is_err() {
+                tracing::debug!("nobody waits any more for the end of what a change has taken away");
+            }
+            is_needed && now < *until
+        });
+    }
+}
+
+/// Whether something of a core still needs what a change has taken away: a command its disk, or a queue its controller.
+fn needs(resources: &Resources, queues: &Queues, taken_away: &TakenAway) -> bool {
+    let TakenAway { namespaces, controllers } = taken_away;
+    let is_open = |gone: &Weak<Namespace>| {
+        resources.disks.iter().any(|open| ptr::eq(Arc::as_ptr(&open.namespace), gone.as_ptr()))
+    };
+    namespaces.iter().any(is_open)
+        || controllers.iter().any(|controller| queues.iter().any(|queue| queue.belongs_to(controller)))
 }
 
 /// Lets go of a namespace. With the last share of one in memory, gigabytes may go back to the system, which takes

@@ -1,7 +1,7 @@
 //! A listener: where hosts connect, and what the controllers that come there may use.
 
 use std::net::SocketAddr;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use ringfab_fabric::rdma::LinkProtocol;
 use ringfab_fabric::zone_index;
@@ -32,6 +32,15 @@ pub struct Listener {
     bound: OnceLock<SocketAddr>,
     /// What it speaks below NVMe/RDMA, if that is one thing.
     link_protocol: OnceLock<LinkProtocol>,
+}
+
+/// The way by which a host came. A listener on all addresses is several ways: one for each address of the machine.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// The address on which the host reached us.
+    pub local: SocketAddr,
+    /// The listener that took its connection.
+    pub listener: Arc<Listener>,
 }
 
 impl Listener {
@@ -93,5 +102,21 @@ impl Listener {
         let any = address.ip().is_unspecified();
         let same = address.ip() == local.ip() && zone_index(address) == zone_index(local);
         address.port() == local.port() && (any || same)
+    }
+}
+
+#[cfg(test)]
+impl Way {
+    /// By a listener on an address, which is not served.
+    pub(crate) fn at(local: &str) -> Self {
+        let local: SocketAddr = local.parse().unwrap();
+        let text = format!(
+            "[[listener]]\naddress = \"{}\"\nport = {}\n[[subsystem]]\nnqn = \"nqn.2026-01.org.example:a\"\n\
+             allow_any_host = true\n[[subsystem.namespace]]\nnull = \"1MiB\"\n",
+            local.ip(),
+            local.port(),
+        );
+        let config = crate::config::Config::parse(&text, "test").unwrap().listeners.remove(0);
+        Self { local, listener: Arc::new(Listener::new(config, 1)) }
     }
 }

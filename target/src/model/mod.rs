@@ -19,7 +19,7 @@ mod tls_channel;
 pub use authentication::{Authentication, AuthenticationTerms};
 pub use epoch::Epoch;
 pub use io_record::{IoCounters, IoRecord, IoSum};
-pub use listener::{ControllerLimits, Listener};
+pub use listener::{ControllerLimits, Listener, Way};
 pub use namespace::Namespace;
 pub use queue_record::QueueRecord;
 pub use rate::{Direction, LimitedHost, LimitedNamespace, Rate, Unit};

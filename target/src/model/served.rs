@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use ringfab_auth::{ConfiguredPsk, Derivation, KeyFingerprint};
 
-use super::listener::Listener;
+use super::listener::{Listener, Way};
 use super::rate::{Direction, LimitedHost, LimitedNamespace, Rate};
 use super::{Namespace, Subsystem};
 use crate::config::{Access, DEFAULT_SHARES, Demands, HostConfig, ListenerConfig, NamespaceLimits, Referral};
@@ -208,10 +208,17 @@ impl Served {
         namespace.chain(host).cloned().collect()
     }
 
-    /// The listener on which a connection with this local address came in. When its address is not known exactly, the
-    /// first.
-    pub fn listener_at(&self, local: SocketAddr) -> Option<&Arc<Listener>> {
-        self.listeners.iter().find(|one| one.covers(local)).or(self.listeners.first())
+    /// The listener by which a host came, or the one that has taken its place.
+    pub fn listener_of<'a>(&'a self, way: &'a Way) -> &'a Arc<Listener> {
+        let same = self.listeners.iter().find(|one| Arc::ptr_eq(one, &way.listener));
+        // One that was bound for the next change takes hosts a moment before it is served.
+        same.or_else(|| self.successor_of(way)).unwrap_or(&way.listener)
+    }
+
+    /// The listener that takes hosts which come as this one came, where theirs is gone.
+    pub fn successor_of(&self, way: &Way) -> Option<&Arc<Listener>> {
+        let transport = way.listener.transport();
+        self.listeners.iter().find(|one| one.transport() == transport && one.covers(way.local))
     }
 
     /// A draft of the next one, which is the same so far.

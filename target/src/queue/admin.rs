@@ -159,7 +159,7 @@ impl Connection {
             queue_id: self.id,
             queue_entries: u32::from(self.entries),
             core: resources.core,
-            listener: self.listener,
+            way: &self.way,
             peer: self.peer,
             tls: self.tls.as_ref(),
         };

@@ -9,7 +9,7 @@ use super::attachment::Attachment;
 use super::authentication::Authentication;
 use crate::controller::Controller;
 use crate::failure::Failure;
-use crate::model::TlsChannel;
+use crate::model::{TlsChannel, Way};
 use crate::nvm::{DataBytes, HostMemory};
 use crate::resources::{HostId, Resources};
 use crate::transport::{CommandData, Link};
@@ -36,8 +36,8 @@ pub(super) struct Connection {
     pub(super) entries: u16,
     /// Where it is reached.
     pub(super) peer: SocketAddr,
-    /// Our address.
-    pub(super) listener: SocketAddr,
+    /// By which it came.
+    pub(super) way: Way,
     /// Its TLS, unless it is in clear text.
     pub(super) tls: Option<Arc<TlsChannel>>,
     /// The address that it came from, among the hosts of the core.

@@ -53,7 +53,7 @@ use ringfab_spec::{Status, SubmissionEntry};
 
 use crate::controller::{Controller, LEFT_BEHIND_PATIENCE};
 use crate::failure::Failure;
-use crate::model::TlsChannel;
+use crate::model::{TlsChannel, Way};
 use crate::nvm::{Extent, Kind};
 use crate::placement::Place;
 use crate::resources::{ClaimId, HostId, RequestId, Resources};
@@ -133,7 +133,7 @@ pub(crate) struct QueueParameters {
     /// Entries of the submission queue that the connection was made for.
     pub(crate) entries: u16,
     pub(crate) peer: SocketAddr,
-    pub(crate) listener: SocketAddr,
+    pub(crate) way: Way,
     /// The TLS of the connection, unless it is in clear text.
     pub(crate) tls: Option<Arc<TlsChannel>>,
     /// The address that it comes from, among the hosts of the core.
@@ -144,13 +144,12 @@ pub(crate) struct QueueParameters {
 
 impl Queue {
     pub(crate) fn new(parameters: QueueParameters, now: Time) -> Self {
-        let QueueParameters { number, endpoint, id, entries, peer, listener, tls, address, place } =
-            parameters;
+        let QueueParameters { number, endpoint, id, entries, peer, way, tls, address, place } = parameters;
         let connection = Connection {
             id,
             entries,
             peer,
-            listener,
+            way,
             tls,
             address,
             host: address,

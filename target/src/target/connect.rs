@@ -1,6 +1,6 @@
 //! The Connect command (NVM Express Base 2.0, section 6.3): a queue joins a controller, or makes one.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use ringfab_auth::{Channel, Concatenation, Names};
@@ -14,7 +14,9 @@ use crate::config::{Demands, HostAuthentication, ListenerTls};
 use crate::controller::{Controller, ControllerParameters, Host};
 use crate::failure::Failure;
 use crate::model::queue_record::{QueueParameters, QueueRecord};
-use crate::model::{Authentication, AuthenticationTerms, ControllerLimits, Served, Subsystem, TlsChannel};
+use crate::model::{
+    Authentication, AuthenticationTerms, ControllerLimits, Served, Subsystem, TlsChannel, Way,
+};
 
 /// A Connect command that arrived on a new queue.
 #[derive(Clone, Copy, Debug)]
@@ -31,8 +33,8 @@ pub struct ConnectRequest<'a> {
     pub queue_entries: u32,
     /// The core that serves the queue.
     pub core: usize,
-    /// The address on which the host reached us.
-    pub listener: SocketAddr,
+    /// By which the host came.
+    pub way: &'a Way,
     /// The host's address.
     pub peer: SocketAddr,
     /// The TLS of the connection, unless it is in clear text.
@@ -91,8 +93,7 @@ impl Target {
     /// # Errors
     /// The status of the completion, with the place of a wrong parameter in its dword 0.
     pub fn connect(&self, request: &ConnectRequest<'_>, now: Time) -> Result<Attached, Failure> {
-        let listener = request.served.listener_at(request.listener);
-        let limits = listener.ok_or(Failure::transient(Status::CONNECT_CONTROLLER_BUSY))?.limits();
+        let limits = request.served.listener_of(request.way).limits();
         let connect = Connect::parse(request, limits)?;
         let subsystem = self.find_subsystem(request.served, &connect)?;
         self.expire_psks(now);
@@ -111,7 +112,7 @@ impl Target {
             entries: connect.entries,
             flow_control: connect.flow_control,
             core: request.core,
-            listener: request.listener,
+            listener: request.way.local,
             peer: request.peer,
             host_id: connect.host.id,
             protected_by: request.tls.map(|tls| tls.protected_by()),
@@ -119,7 +120,7 @@ impl Target {
         let (controller, evicted) = match connect.queue_id {
             0 => {
                 let unproved = matches!(authentication, Authentication::Needed(_));
-                self.create_controller(connect, subsystem, limits, (request.peer.ip(), now, unproved))?
+                self.create_controller(connect, subsystem, limits, (request, now, unproved))?
             }
             _ => (self.find_controller(&connect, &subsystem)?, None),
         };
@@ -144,8 +145,7 @@ impl Target {
     ) -> Option<String> {
         let served = request.served;
         let Some(tls) = request.tls else {
-            let listener = served.listener_at(request.listener).map(|one| one.config().tls);
-            if listener == Some(ListenerTls::Required) {
+            if served.listener_of(request.way).config().tls == ListenerTls::Required {
                 return Some(format!("the listener requires TLS, and {IN_CLEAR_TEXT}"));
             }
             let demands = served.find(subsystem_nqn).map(|one| one.demands());
@@ -213,12 +213,13 @@ impl Target {
         connect: Connect,
         subsystem: Arc<Subsystem>,
         limits: ControllerLimits,
-        (address, now, unproved): (IpAddr, Time, bool),
+        (request, now, unproved): (&ConnectRequest<'_>, Time, bool),
     ) -> Result<(Arc<Controller>, Option<Arc<Controller>>), Failure> {
         if connect.controller_id != CNTLID_DYNAMIC {
             return Err(Failure::invalid_connect_data(data::CNTLID));
         }
         let io_queues_max = if subsystem.is_discovery() { 0 } else { limits.io_queues_max };
+        let address = request.peer.ip();
         let mut table = self.table();
         let newcomer =
             NewController { address, nqn: &connect.host.nqn, discovery: subsystem.is_discovery(), unproved };
@@ -229,6 +230,7 @@ impl Target {
             subsystem,
             host: connect.host,
             address,
+            way: request.way.clone(),
             limits: ControllerLimits { io_queues_max, ..limits },
             keep_alive_ms: connect.keep_alive_ms,
             now,
@@ -268,10 +270,10 @@ impl Target {
 fn concatenation(request: &ConnectRequest<'_>, host_nqn: &str, subsystem_nqn: &str) -> Concatenation {
     let served = request.served;
     let demands = served.find(subsystem_nqn).map_or_else(Demands::default, |one| one.demands());
-    let listener = served.listener_at(request.listener).map(|one| one.config().tls);
+    let listener = served.listener_of(request.way).config().tls;
     let makes_keys = served.authentication_of(host_nqn).is_some_and(HostAuthentication::can_make_keys);
     let admin = Command::new(request.command).u16(field::QID) == 0;
-    let has_tls = listener.is_some_and(|tls| tls != ListenerTls::Off);
+    let has_tls = listener != ListenerTls::Off;
     if !(admin && makes_keys && has_tls && demands.concatenation) {
         return Concatenation::Refused;
     }

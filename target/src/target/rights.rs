@@ -1,6 +1,5 @@
 //! Which controllers may not go on after a change of what is served.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::Target;
@@ -18,14 +17,27 @@ impl Target {
         difference: &Difference,
     ) -> Vec<(Arc<Controller>, &'static str)> {
         let without = |controller: &Arc<Controller>| {
-            let local = controller.state().queues.admin().map(|admin| admin.listener());
             key_trouble(controller, served, difference)
                 .or_else(|| discovery_trouble(controller, served))
                 .or_else(|| subsystem_trouble(controller, served.of(controller.subsystem())))
-                .or_else(|| listener_trouble(controller, local?, served, difference))
+                .or_else(|| listener_trouble(controller, served, difference))
         };
         let all = self.controllers().into_iter();
         all.filter_map(|controller| without(&controller).map(|why| (controller, why))).collect()
+    }
+
+    /// Listeners that take the place of others have the controllers, too, that came there.
+    pub fn move_to_listeners(&self, served: &Served, difference: &Difference) {
+        if difference.unbound.is_empty() {
+            return;
+        }
+        for controller in self.controllers() {
+            let way = controller.way();
+            let gone = difference.unbound.iter().any(|one| Arc::ptr_eq(one, &way.listener));
+            if let Some(now) = served.successor_of(&way).filter(|_| gone) {
+                controller.set_listener(Arc::clone(now));
+            }
+        }
     }
 }
 
@@ -80,20 +92,18 @@ fn subsystem_trouble(controller: &Controller, served: Option<&Arc<ServedSubsyste
 
 fn listener_trouble(
     controller: &Controller,
-    local: SocketAddr,
     served: &Served,
     difference: &Difference,
 ) -> Option<&'static str> {
-    let covering = |listeners: &[Arc<Listener>]| listeners.iter().find(|one| one.covers(local)).cloned();
-    let gone = covering(&difference.unbound)?;
-    let now = covering(served.listeners()).filter(|now| now.transport() == gone.transport());
-    let Some(now) = now else {
+    let way = controller.way();
+    let gone = difference.unbound.iter().find(|one| Arc::ptr_eq(one, &way.listener))?;
+    let Some(now) = served.successor_of(&way) else {
         return Some("the listener on which it came is gone");
     };
     if now.config().discovery_only && !controller.is_discovery() {
         return Some("the listener on which it came is for discovery only");
     }
     let requires = |listener: &Listener| listener.config().tls == ListenerTls::Required;
-    (requires(&now) && !requires(&gone) && controller.host().tls.is_none())
+    (requires(now) && !requires(gone) && controller.host().tls.is_none())
         .then_some("its connections are in clear text, and the listener on which it came requires TLS")
 }

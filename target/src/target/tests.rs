@@ -13,6 +13,7 @@ use ringfab_spec::{IntoBytes, Nqn, Status, SubmissionEntry, zerocopy};
 use super::*;
 use crate::controller::{Candidate, IoAccess, PropertyEffect};
 use crate::failure::Failure;
+use crate::model::Way;
 use ringfab_spec::nqn::DISCOVERY_NQN;
 
 pub(crate) const DISK: &str = "nqn.2024-01.org.example:disk";
@@ -105,6 +106,7 @@ impl Connect {
     ) -> Result<Attached, Failure> {
         let command: SubmissionEntry = zerocopy::transmute!(self.command);
         let served = target.served();
+        let way = way(&served, listener);
         let request = ConnectRequest {
             tls: None,
             served: &served,
@@ -113,11 +115,30 @@ impl Connect {
             queue_id: self.transport_queue,
             queue_entries: 128,
             core: 3,
-            listener,
+            way: &way,
             peer,
         };
         target.connect(&request, now)
     }
+}
+
+/// The way by which a host comes at an address of ours.
+pub(crate) fn way(served: &Served, local: SocketAddr) -> Way {
+    let listener = served.listeners().iter().find(|one| one.covers(local)).or(served.listeners().first());
+    Way { local, listener: Arc::clone(listener.expect("a listener")) }
+}
+
+#[test]
+fn a_listener_on_all_addresses_is_a_way_for_each_of_them() {
+    let target = target();
+    let ways = ["192.0.2.1:4420", "198.51.100.1:4420"].map(|local| {
+        let local = local.parse().unwrap();
+        let way = Connect::admin(DISK, FRIEND).send_to(local, &target).unwrap().controller.way();
+        assert_eq!(way.local, local);
+        way
+    });
+    let served = target.served();
+    assert!(ways.iter().all(|way| Arc::ptr_eq(&way.listener, &served.listeners()[0])));
 }
 
 /// Enables a controller as a Linux host does.

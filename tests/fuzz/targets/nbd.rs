@@ -67,6 +67,7 @@ fn named(name: &str) -> Export {
         reports_allocation: false,
         deallocated_reads_zeroes: true,
         preferred_write_blocks: 8,
+        ana_group: 0,
     };
     Export { name: name.to_owned(), description: String::new(), namespace, read_only: false, removed: false }
 }

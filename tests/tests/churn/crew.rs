@@ -69,7 +69,7 @@ fn controller_of(event: &HostEvent) -> Option<ControllerId> {
         | HostEvent::Lost { controller, .. }
         | HostEvent::Reconnecting { controller, .. }
         | HostEvent::NamespacesChanged { controller }
-        | HostEvent::DiscoveryLogChanged { controller }
+        | HostEvent::DiscoveryLogChanged { controller, .. }
         | HostEvent::Reauthenticated { controller, .. }
         | HostEvent::Failed { controller, .. }
         | HostEvent::Detached { controller, .. } => Some(*controller),

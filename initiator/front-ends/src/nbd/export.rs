@@ -165,6 +165,7 @@ pub(crate) mod tests {
             reports_allocation: false,
             deallocated_reads_zeroes: true,
             preferred_write_blocks: 1,
+            ana_group: 0,
         };
         Export {
             name: "ns1".to_owned(),

@@ -1,6 +1,6 @@
 //! The engine's threads, and the handle that ends them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -22,7 +22,7 @@ use crate::host::{Host, HostConfig};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use crate::path::SharedController;
-use crate::request::{ControllerId, HostEvent};
+use crate::request::{ControllerId, HostEvent, PathId};
 
 /// The most bytes of one command's data.
 pub(super) const CHUNK_BYTES_MAX: usize = 256 * 1024;
@@ -391,6 +391,7 @@ fn run(
         authenticating: Vec::new(),
         peer,
         snapshot: None,
+        ready_paths: BTreeSet::new(),
         told: Some(told),
         leads,
         end: None,
@@ -444,6 +445,8 @@ struct Dispatcher {
     peer: String,
     /// What the callers look at, on the thread that leads.
     snapshot: Option<Arc<RwLock<Snapshot>>>,
+    /// The paths by which commands go.
+    ready_paths: BTreeSet<PathId>,
     /// Who waits until this thread is ready, until it is.
     told: Option<Sender<Started>>,
     /// Whether this is the thread that leads.
@@ -490,8 +493,9 @@ impl Dispatcher {
             | HostEvent::DiscoveryLogChanged { .. }
             | HostEvent::Foreign(_) => {}
             HostEvent::Reauthenticated { result, .. } => self.reauthenticated(result),
-            HostEvent::Ready { reconnected, .. } => {
+            HostEvent::Ready { path, reconnected, .. } => {
                 tracing::info!(reconnected, "controller ready");
+                self.ready_paths.insert(*path);
                 self.ready(host, controller);
                 self.connection_is(|_| Connection::Connected);
                 if *reconnected {
@@ -499,7 +503,11 @@ impl Dispatcher {
                 }
             }
             HostEvent::NamespacesChanged { .. } => self.update_view(host, controller),
-            HostEvent::Lost { error, .. } => {
+            HostEvent::Lost { path, error, .. } => {
+                self.ready_paths.remove(path);
+                if !self.ready_paths.is_empty() {
+                    return;
+                }
                 tracing::debug!(%error, "I/O waits");
                 self.connection_is(|before| match before {
                     Connection::Connected => Connection::Lost { since: SystemTime::now() },

@@ -11,7 +11,7 @@ use crate::error::{Cause, Step};
 use crate::messages::{Found, OpenQueues, Resolved};
 use crate::options::ConnectOptions;
 use crate::queue::Queue;
-use crate::request::ControllerId;
+use crate::request::PathHandle;
 use crate::resources::Resources;
 use crate::tls::TlsFailure;
 use crate::transport::Connect;
@@ -46,9 +46,7 @@ impl QueueShare {
 /// What a path connects its queues with.
 #[derive(Debug)]
 pub(super) struct Connector {
-    controller: ControllerId,
-    /// Index of the path among those of the subsystem.
-    path: u16,
+    path: PathHandle,
     options: Arc<ConnectOptions>,
     share: QueueShare,
     domain: ProtectionDomain,
@@ -97,17 +95,16 @@ impl Attempts {
 }
 
 impl Connector {
-    /// Of a path with this index. Its queues are those of one engine.
+    /// Of a path. Its queues are those of one engine.
     pub(super) fn new(
-        controller: ControllerId,
-        path: u16,
+        path: PathHandle,
         options: Arc<ConnectOptions>,
         share: QueueShare,
         resources: &mut Resources,
     ) -> Self {
         let domain = resources.transports.rnic.allocate_domain();
         let attempts = Attempts::new(Vec::new(), None);
-        Self { controller, path, options, share, domain, attempts, question: 0 }
+        Self { path, options, share, domain, attempts, question: 0 }
     }
 
     /// The queues of this engine.
@@ -122,7 +119,7 @@ impl Connector {
     pub(super) fn resolve(&mut self, resources: &Resources) -> Result<bool, Cause> {
         self.question += 1;
         let answers = (&resources.mailbox, resources.reactor.is_simulated());
-        let known = crate::resolve::resolve(&self.options, self.controller, self.question, answers)?;
+        let known = crate::resolve::resolve(&self.options, self.path, self.question, answers)?;
         let is_known = known.is_some();
         known.into_iter().for_each(|found| self.set(found));
         Ok(is_known)
@@ -193,7 +190,7 @@ impl Connector {
             timeout: self.options.timeouts.connect,
         };
         let queue = Queue::connect(&mut resources.transports, &mut resources.reactor, &to)?;
-        resources.routes.add(queue.endpoint(), self.controller, self.path, number);
+        resources.routes.add(queue.endpoint(), self.path, number);
         Ok(queue)
     }
 

@@ -7,7 +7,7 @@ use crate::error::{ConnectError, Step};
 use crate::messages::{Mailbox, Message, OpenQueues, ToFollower, ToLeader};
 use crate::options::ReconnectPolicy;
 use crate::reconnect::Loss;
-use crate::request::ControllerId;
+use crate::request::PathHandle;
 
 /// The engines that follow; none for a controller that is not shared.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ struct Unjudged {
 #[derive(Debug, Default)]
 struct Follower {
     state: State,
-    link: Option<(ControllerId, Mailbox)>,
+    link: Option<(PathHandle, Mailbox)>,
     /// Namespaces that have commands waiting there.
     needed: Vec<u32>,
     /// Namespaces that were written to there, once it is drained.
@@ -206,9 +206,9 @@ impl Followers {
 
 impl Follower {
     fn tell(&self, what: ToFollower) {
-        let Some((controller, mailbox)) = &self.link else { return };
+        let Some((path, mailbox)) = &self.link else { return };
         // One that has ended says so itself.
-        let _there = mailbox.send(Message::ToFollower { controller: *controller, what });
+        let _there = mailbox.send(Message::ToFollower { path: *path, what });
     }
 }
 

@@ -7,7 +7,7 @@ use super::connector::QueueShare;
 use crate::error::{Cause, ConnectError, Step};
 use crate::messages::{Mailbox, Message, ToFollower, ToLeader};
 use crate::options::ConnectOptions;
-use crate::request::ControllerId;
+use crate::request::{PathHandle, PathId};
 
 /// Why a controller was given up, for engines that join late.
 pub(crate) type FinalError = Arc<OnceLock<ConnectError>>;
@@ -29,10 +29,10 @@ pub struct SharedController {
 
 impl SharedController {
     /// Tells an engine that the controller which it wants to join is gone.
-    pub(crate) fn turn_away(follower: ControllerId, mailbox: &Mailbox) {
+    pub(crate) fn turn_away(follower: PathHandle, mailbox: &Mailbox) {
         let what = ToFollower::Failed(leader_has_ended(String::new(), Step::Connect));
         // One that has ended does not care.
-        let _there = mailbox.send(Message::ToFollower { controller: follower, what });
+        let _there = mailbox.send(Message::ToFollower { path: follower, what });
     }
 
     /// How the controller is attached.
@@ -40,11 +40,11 @@ impl SharedController {
         &self.options
     }
 
-    /// A share of the queues of a controller that `leader` attaches.
+    /// A share of the queues of a path that `leader` has.
     pub(crate) fn new(
         options: Arc<ConnectOptions>,
         share: QueueShare,
-        leader: ControllerId,
+        leader: PathHandle,
         mailbox: Mailbox,
         final_error: FinalError,
     ) -> Self {
@@ -66,7 +66,7 @@ impl SharedController {
 /// The way to the leader. Dropping it tells that this engine has ended.
 #[derive(Debug)]
 pub(crate) struct LeaderLink {
-    leader: ControllerId,
+    leader: PathHandle,
     mailbox: Mailbox,
     /// Number of this engine.
     engine: u16,
@@ -84,6 +84,11 @@ pub(crate) struct LeaderLink {
 }
 
 impl LeaderLink {
+    /// Which path it is, on every engine.
+    pub(crate) fn path(&self) -> PathId {
+        self.leader.path
+    }
+
     /// Tells the leader something. One that has ended says so itself.
     pub(super) fn tell(&self, what: ToLeader) {
         let _there = self.is_told(what);
@@ -91,7 +96,7 @@ impl LeaderLink {
 
     /// The same; whether the leader is still there to hear it.
     pub(super) fn is_told(&self, what: ToLeader) -> bool {
-        self.mailbox.send(Message::ToLeader { controller: self.leader, engine: self.engine, what })
+        self.mailbox.send(Message::ToLeader { path: self.leader, engine: self.engine, what })
     }
 
     /// The leader has this engine connect its queues.

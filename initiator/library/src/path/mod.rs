@@ -37,7 +37,7 @@ use crate::error::{Cause, ConnectError, Step, SubmitError};
 use crate::messages::{Message, ToFollower, ToLeader, Worked};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
-use crate::request::{AdminRequest, Asked, ControllerId, Refused};
+use crate::request::{AdminRequest, Asked, PathHandle, Refused};
 use crate::resources::Resources;
 use crate::retry::RetryDelays;
 use crate::transport::{Arrival, ConnectionEvent, NotSent};
@@ -64,7 +64,7 @@ use timers::{Timer, Timers};
 
 /// A way to a subsystem, or this engine's part of it.
 pub(crate) struct Path {
-    id: ControllerId,
+    handle: PathHandle,
     options: Arc<ConnectOptions>,
     phase: Phase,
     role: Role,
@@ -84,30 +84,24 @@ pub(crate) struct Path {
 impl Path {
     /// A path that starts to attach a controller, with other engines that follow.
     pub(crate) fn attach(
-        id: ControllerId,
-        index: u16,
+        handle: PathHandle,
         options: Arc<ConnectOptions>,
         followers: Followers,
         resources: &mut Resources,
     ) -> Self {
         let share = QueueShare { engine: 0, engines: followers.engines() };
-        let connector = Connector::new(id, index, options.clone(), share, resources);
-        let mut this = Self::new(id, options, Role::Leader(followers), connector);
+        let connector = Connector::new(handle, options.clone(), share, resources);
+        let mut this = Self::new(handle, options, Role::Leader(followers), connector);
         this.advance(resources, Trigger::Attempt);
         this
     }
 
     /// This engine's part of a path that another one leads.
-    pub(crate) fn join(
-        id: ControllerId,
-        index: u16,
-        shared: SharedController,
-        resources: &mut Resources,
-    ) -> Self {
+    pub(crate) fn join(handle: PathHandle, shared: SharedController, resources: &mut Resources) -> Self {
         let SharedController { options, share, link } = shared;
-        let is_led = link.is_told(ToLeader::Joined { follower: id, mailbox: resources.mailbox.clone() });
-        let connector = Connector::new(id, index, options.clone(), share, resources);
-        let mut this = Self::new(id, options, Role::Follower(link), connector);
+        let is_led = link.is_told(ToLeader::Joined { follower: handle, mailbox: resources.mailbox.clone() });
+        let connector = Connector::new(handle, options.clone(), share, resources);
+        let mut this = Self::new(handle, options, Role::Follower(link), connector);
         if !is_led {
             let error = leader::leader_has_ended(this.peer().to_owned(), Step::Connect);
             this.on_leader(resources, ToFollower::Failed(error));
@@ -115,9 +109,9 @@ impl Path {
         this
     }
 
-    fn new(id: ControllerId, options: Arc<ConnectOptions>, role: Role, connector: Connector) -> Self {
+    fn new(handle: PathHandle, options: Arc<ConnectOptions>, role: Role, connector: Connector) -> Self {
         Self {
-            id,
+            handle,
             phase: Phase::Delay,
             role,
             sequence: Sequence::new(options.clone(), connector.share()),
@@ -292,7 +286,7 @@ impl Path {
             }
             Action::Work { number, task, limit } => {
                 self.timers.phase = resources.now() + limit;
-                if let Err(cause) = work::start(task, (self.id, number), resources) {
+                if let Err(cause) = work::start(task, (self.handle, number), resources) {
                     self.lose(resources, self.step(), cause);
                 }
             }
@@ -410,7 +404,7 @@ impl Path {
                 let (qid, cid) = (self.queues.qid(number), entry.cid.get());
                 tracing::warn!(
                     peer = self.peer(),
-                    index = self.id.0.index,
+                    index = self.handle.controller.0.index,
                     qid,
                     cid,
                     violation,
@@ -432,7 +426,7 @@ impl Path {
             Owner::Admin(_) => {
                 self.liveness.admin_has_worked();
                 let retry = (&self.sequence.facts().retry_delays, &self.options.reconnect);
-                self.queues.admin.answered(resources, self.id, command, entry, retry);
+                self.queues.admin.answered(resources, self.handle.controller, command, entry, retry);
             }
             Owner::Sequence => {
                 self.run(resources, |sequence, context| sequence.on_answer(context, *command, entry));
@@ -684,7 +678,7 @@ impl Path {
             return;
         }
         self.queues.forget(resources);
-        self.queues.admin.end_waiting(resources, self.id);
+        self.queues.admin.end_waiting(resources, self.handle.controller);
         self.advance(resources, Trigger::Closed);
     }
 
@@ -715,10 +709,6 @@ impl Path {
         self.notices.end_wait();
         self.reports.push(match (before, self.trouble.take()) {
             (Phase::Closing(After::Fail), Some(error)) => {
-                // Why it could not be attached at first is said by whoever wanted that.
-                if self.info.is_some() && self.role.leads() {
-                    tracing::warn!("I/O fails from now on: {error}");
-                }
                 self.role.fail_followers(&error);
                 PathEvent::Failed(error)
             }

@@ -23,7 +23,7 @@ pub(crate) enum Role {
 
 impl Role {
     /// Whether it leads.
-    pub(super) fn leads(&self) -> bool {
+    pub(crate) fn leads(&self) -> bool {
         matches!(self, Self::Leader(_))
     }
 

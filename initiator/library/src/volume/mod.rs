@@ -1,15 +1,20 @@
 //! Volumes: the namespaces of one subsystem as a program sees them, whichever path leads there.
 //!
-//! Volumes own the commands that are on no path: those that wait, in the order of submission, and those that wait for
-//! another try. A path that is lost gives back its unanswered commands, and the next open path gets them again. The
-//! volumes of a subsystem share the paths, so they share the commands that wait.
+//! Volumes own the commands that are on no path. Those that wait for a path are in a line for each access group
+//! ([`lines`]). Those that a path has answered with "try again" wait for that. Those that a lost path has not answered
+//! are [`held`] until something says that they are over, and then go on by the next open path.
+//!
+//! What a path tells concerns that path. [`subsystem`] says what it means for all I/O.
 
+mod held;
+mod lines;
 mod replaced;
 mod retries;
+mod subsystem;
 mod written;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfab_reactor::Time;
 use ringfab_spec::{CompletionEntry, Status};
@@ -21,60 +26,57 @@ use crate::delayed::Delayed;
 use crate::error::{IoError, SubmitError};
 use crate::namespace::{self, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
-use crate::path::{Path, SLOW_IO};
-use crate::request::{ControllerId, IoOperation, IoRequest, Refused};
+use crate::path::{IoQueues, Path, SLOW_IO};
+use crate::request::{ControllerId, IoOperation, IoRequest, PathId, Refused};
 use crate::resources::Resources;
 use crate::transport::NotSent;
+use held::Held;
+use lines::Lines;
+use subsystem::{State, Subsystem};
 use written::WrittenNamespaces;
 
 /// The namespaces of a subsystem, and the I/O for them that no path has.
 pub(crate) struct Volumes {
     id: ControllerId,
     options: Arc<ConnectOptions>,
-    state: State,
-    namespaces: Vec<Namespace>,
-    /// I/O that waits for room or for a path, in order.
-    waiting: VecDeque<Box<Command>>,
-    /// I/O that waits for another try.
-    delayed: Delayed,
-    chooser: Chooser,
+    subsystem: Subsystem,
+    /// I/O that waits for room or for a path.
+    lines: Lines,
+    /// I/O that waits for something else, of each path that had it last.
+    aside: Vec<Aside>,
     /// Submissions so far: the order of a replay.
     order: u64,
-    /// Whether I/O fails instead of waiting for a path.
-    failing: bool,
-    /// Whether a namespace may be another one than it was: see [`replaced`].
-    rescanning: bool,
     /// What was written to since it was attached.
     written: WrittenNamespaces,
     /// When commands that wait for another try may be logged again.
     delayed_logged: Time,
 }
 
-/// What is done with new I/O.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// There was no path yet.
-    New,
-    /// It is sent, or waits.
-    Usable,
-    /// It is refused: the subsystem is being left.
-    Leaving,
+/// I/O that a path had last.
+#[derive(Debug, Default)]
+struct Aside {
+    /// It has answered these, and they wait for another try.
+    delayed: Delayed,
+    /// It was lost before it has answered these.
+    held: Held,
+}
+
+impl Aside {
+    fn len(&self) -> usize {
+        self.delayed.len() + self.held.len()
+    }
 }
 
 impl Volumes {
-    /// Those of a subsystem whose paths are still to come.
-    pub(crate) fn new(id: ControllerId, options: Arc<ConnectOptions>, capacity: usize) -> Self {
+    /// Those of a subsystem with so many paths, all of which are still to come.
+    pub(crate) fn new(id: ControllerId, options: Arc<ConnectOptions>, capacity: usize, paths: usize) -> Self {
         Self {
             id,
             options,
-            state: State::New,
-            namespaces: Vec::new(),
-            waiting: VecDeque::with_capacity(capacity),
-            delayed: Delayed::default(),
-            chooser: Chooser::default(),
+            subsystem: Subsystem::new(paths),
+            lines: Lines::new(capacity),
+            aside: (0..paths).map(|_| Aside::default()).collect(),
             order: 0,
-            failing: false,
-            rescanning: false,
             written: WrittenNamespaces::default(),
             delayed_logged: Time::ZERO,
         }
@@ -82,28 +84,28 @@ impl Volumes {
 
     /// The namespaces in use.
     pub(crate) fn namespaces(&self) -> &[Namespace] {
-        &self.namespaces
+        self.subsystem.namespaces()
     }
 
     /// Commands that no path has.
     pub(crate) fn outstanding(&self) -> usize {
-        self.waiting.len() + self.delayed.len()
+        self.lines.len() + self.aside.iter().map(Aside::len).sum::<usize>()
     }
 
-    /// Commands that wait for another try.
-    pub(crate) fn delayed(&self) -> usize {
-        self.delayed.len()
+    /// Commands that wait for another try, of those that a path has answered.
+    pub(crate) fn delayed(&self, path: PathId) -> usize {
+        self.aside[path.index()].delayed.len()
     }
 
     /// Whether new I/O is refused, and what is here has to end.
     #[inline]
     pub(crate) fn is_leaving(&self) -> bool {
-        self.state == State::Leaving
+        self.subsystem.state() == State::Leaving
     }
 
     /// When a command gets its next try.
     pub(crate) fn due(&self) -> Time {
-        self.delayed.due()
+        self.aside.iter().map(|aside| aside.delayed.due()).min().unwrap_or(Time::MAX)
     }
 
     /// Starts an I/O command, or lets it wait. Where a disk is named, its namespace has to be that one.
@@ -114,8 +116,8 @@ impl Volumes {
         disk: Option<&NamespaceIdentity>,
         mut request: IoRequest,
     ) -> Result<bool, Refused<IoRequest>> {
-        let block_bytes = match self.check(paths, disk, &mut request) {
-            Ok(block_bytes) => block_bytes,
+        let (block_bytes, group) = match self.check(paths, disk, &mut request) {
+            Ok(found) => found,
             Err(reason) => return Err(Refused { reason, request }),
         };
         if let IoOperation::Write { .. } | IoOperation::WriteZeroes { .. } | IoOperation::Discard { .. } =
@@ -127,22 +129,31 @@ impl Volumes {
         command.order = self.order;
         self.order += 1;
         resources.io_outstanding += 1;
-        if self.failing {
+        if self.subsystem.is_failing() {
             resources.done(self.id, command, Err(IoError::NoPath));
             return Ok(false);
         }
-        self.waiting.push_back(command);
-        Ok(self.dispatch(resources, paths))
+        let line = self.lines.of_group(group);
+        if !self.lines.is_empty() || self.subsystem.is_rescanning() {
+            self.lines.push(line, command);
+            return Ok(self.dispatch(resources, paths));
+        }
+        // There is nothing that it would overtake.
+        let sent = self.send_at_once(resources, paths, line, command);
+        Ok(sent.unwrap_or_else(|command| {
+            self.lines.push(line, command);
+            false
+        }))
     }
 
-    /// Whether a request can be a command, which it is made to fit; returns the bytes of a block.
+    /// Whether a request can be a command, which it is made to fit; returns the bytes of a block, and the access group.
     fn check(
         &self,
         paths: &[Path],
         disk: Option<&NamespaceIdentity>,
         request: &mut IoRequest,
-    ) -> Result<u32, SubmitError> {
-        match self.state {
+    ) -> Result<(u32, u32), SubmitError> {
+        match self.subsystem.state() {
             State::New => return Err(SubmitError::NotReady),
             State::Usable => {}
             State::Leaving => return Err(SubmitError::Gone),
@@ -151,53 +162,83 @@ impl Volumes {
             return Err(SubmitError::Full);
         }
         let nsid = request.nsid;
-        let namespace = namespace::find(&self.namespaces, nsid);
+        let namespace = namespace::find(self.namespaces(), nsid);
         let meant = namespace.filter(|found| disk.is_none_or(|disk| disk.agrees_with(&found.identity)));
         let namespace = meant.ok_or(SubmitError::NoNamespace(nsid))?;
-        allowed::fit(namespace, &mut request.operation).map(|()| namespace.block_bytes)
+        allowed::fit(namespace, &mut request.operation)?;
+        Ok((namespace.block_bytes, namespace.ana_group))
     }
 
     /// Whether a command could be sent at once.
     fn has_room(&self, paths: &[Path]) -> bool {
-        self.waiting.is_empty()
-            && !self.rescanning
+        self.lines.is_empty()
+            && !self.subsystem.is_rescanning()
             && paths.iter().filter_map(Path::io).any(|io| io.queue_with_room().is_some())
     }
 
-    /// Sends what waits, in order, as far as there is room. Says whether a path has to look for overdue answers sooner.
+    /// Sends a command of a line in which nothing waits. Says whether its path has to look for overdue answers sooner.
+    ///
+    /// # Errors
+    /// Gives the command back: there is no room.
     #[inline]
-    pub(crate) fn dispatch(&mut self, resources: &mut Resources, paths: &mut [Path]) -> bool {
-        if self.waiting.is_empty() || self.rescanning {
-            return false;
-        }
-        let Some(chosen) = self.chooser.choose(paths, |path| path.io().is_some()) else { return false };
-        let Some(io) = paths[chosen].io_mut() else { return false };
-        let now = resources.now();
-        let deadline = now + self.options.timeouts.io;
-        while let Some(queue) = io.queue_with_room() {
-            let Some(mut command) = self.waiting.pop_front() else { break };
-            (command.deadline, command.aborted) = (deadline, false);
-            match io.send(&mut resources.transports, queue, command) {
-                Ok(()) => {}
-                Err((command, NotSent::Busy)) if io.outstanding() == 0 => {
-                    // Nothing will come free: the RNIC cannot do it at all.
-                    resources.done(self.id, command, Err(IoError::Status(Status::DATA_TRANSFER_ERROR)));
-                }
-                Err((command, _)) => {
-                    self.waiting.push_front(command);
-                    break;
-                }
-            }
-        }
-        // The first look is early, to speak of what is slow.
-        io.scan_by(deadline.min(now + SLOW_IO))
+    fn send_at_once(
+        &mut self,
+        resources: &mut Resources,
+        paths: &mut [Path],
+        line: usize,
+        command: Box<Command>,
+    ) -> Result<bool, Box<Command>> {
+        let chosen = self.lines.chooser(line).choose(paths, |path| path.io().is_some());
+        let Some(io) = chosen.and_then(|path| paths[path].io_mut()) else { return Err(command) };
+        let Some(queue) = io.queue_with_room() else { return Err(command) };
+        send(self.id, self.options.timeouts.io, resources, (io, queue), command)
     }
 
-    /// An I/O command was answered with something else than success.
+    /// Sends what waits, as far as there is room. Says whether a path has to look for overdue answers sooner.
+    #[inline]
+    pub(crate) fn dispatch(&mut self, resources: &mut Resources, paths: &mut [Path]) -> bool {
+        if self.lines.is_empty() || self.subsystem.is_rescanning() {
+            return false;
+        }
+        self.send_lines(resources, paths)
+    }
+
+    fn send_lines(&mut self, resources: &mut Resources, paths: &mut [Path]) -> bool {
+        let limit = self.options.timeouts.io;
+        let (mut sooner, mut busy) = (false, None);
+        loop {
+            let has_room = |path: &usize| {
+                Some(*path) != busy && paths[*path].io().is_some_and(|io| io.queue_with_room().is_some())
+            };
+            let path_of =
+                |chooser: &mut Chooser| chooser.choose(paths, |path| path.io().is_some()).filter(has_room);
+            let Some(turn) = self.lines.turn(path_of) else { return sooner };
+            let Some(io) = paths[turn.path].io_mut() else { return sooner };
+            while let Some(queue) = io.queue_with_room() {
+                let Some(command) = self.lines.pop(turn.line, turn.until) else { break };
+                match send(self.id, limit, resources, (&mut *io, queue), command) {
+                    Ok(earlier) => sooner |= earlier,
+                    Err(command) => {
+                        self.lines.put_first(turn.line, command);
+                        if busy.replace(turn.path).is_some() {
+                            return sooner;
+                        }
+                        break;
+                    }
+                }
+            }
+            // No other line could go on.
+            if turn.until == u64::MAX {
+                return sooner;
+            }
+        }
+    }
+
+    /// A path has answered an I/O command with something else than success.
     pub(crate) fn refused(
         &mut self,
         resources: &mut Resources,
-        path: &mut Path,
+        path: (PathId, &mut Path),
         command: Box<Command>,
         entry: &CompletionEntry,
     ) {
@@ -208,73 +249,123 @@ impl Volumes {
         self.try_again(resources, path, command, status);
     }
 
-    /// A path leads here. I/O goes on.
-    pub(crate) fn path_is_ready(&mut self) {
-        if self.state == State::New {
-            self.state = State::Usable;
+    /// A path leads here, perhaps again: I/O goes on. What it had before is over, because its controller first ends or
+    /// fences that.
+    pub(crate) fn path_is_ready(&mut self, now: Time, path: PathId, peer: &str) {
+        self.subsystem.path_is_ready(path);
+        let held = &mut self.aside[path.index()].held;
+        if let Some(since) = held.since() {
+            let (commands, after) = (held.len(), now.since(since));
+            tracing::debug!(peer, commands, ?after, "connected again: what was sent before is over");
         }
-        self.failing = false;
+        let over = held.release();
+        self.wait_again(over);
     }
 
-    /// A path was lost. What it has not answered waits for the next one.
-    pub(crate) fn path_is_lost(&mut self) {
-        self.rescanning = false;
-        self.release_all();
+    /// A path was lost. What it has not answered is held.
+    pub(crate) fn path_is_lost(&mut self, path: PathId) {
+        self.subsystem.path_is_lost(path);
+        self.release_of(path);
     }
 
     /// Commands that a path was sent and has not answered.
-    pub(crate) fn take_back(&mut self, resources: &mut Resources, commands: &mut Vec<BoxedCommand>) {
-        if commands.is_empty() {
-            return;
-        }
+    pub(crate) fn take_back(
+        &mut self,
+        resources: &mut Resources,
+        path: PathId,
+        commands: &mut Vec<BoxedCommand>,
+    ) {
         for command in commands.drain(..) {
-            if self.failing {
+            debug_assert!(matches!(command.owner, Owner::Io(_)), "I/O only");
+            if self.subsystem.is_overdue(path) {
                 resources.done(self.id, command, Err(IoError::NoPath));
             } else {
-                self.waiting.push_back(command);
+                self.aside[path.index()].held.push(command);
             }
         }
-        self.sort();
     }
 
     /// I/O no longer waits for a path.
-    pub(crate) fn fail_fast(&mut self, resources: &mut Resources) {
-        self.failing = true;
-        self.end_all(resources, IoError::NoPath);
+    pub(crate) fn fail_fast(&mut self, resources: &mut Resources, path: PathId) {
+        self.subsystem.path_is_overdue(path);
+        self.give_up(resources, path, IoError::NoPath);
     }
 
-    /// No new I/O is taken; what is here is sent without waiting for delays.
-    pub(crate) fn leave(&mut self) {
-        self.state = State::Leaving;
-        self.release_all();
+    /// A path will not come back. Says whether it was the last one.
+    pub(crate) fn path_has_ended(&mut self, resources: &mut Resources, path: PathId, error: IoError) -> bool {
+        self.subsystem.path_has_ended(path);
+        self.give_up(resources, path, error);
+        self.subsystem.has_ended()
     }
 
-    /// Answers everything that waits.
-    pub(crate) fn end_all(&mut self, resources: &mut Resources, error: IoError) {
-        self.release_all();
-        while let Some(command) = self.waiting.pop_front() {
+    /// A path is being left. If all are, no new I/O is taken; what is here is sent without waiting for delays.
+    pub(crate) fn leave_path(&mut self, path: PathId) {
+        self.subsystem.leave_path(path);
+        if self.is_leaving() {
+            self.release_all();
+        }
+    }
+
+    /// Answers what is held for a path that is not waited for, and everything that waits if there is no other one.
+    fn give_up(&mut self, resources: &mut Resources, path: PathId, error: IoError) {
+        self.release_of(path);
+        let mut ended = self.aside[path.index()].held.release();
+        if self.subsystem.is_failing() {
+            self.release_all();
+            ended.extend(self.lines.take_all());
+        }
+        ended.sort_unstable_by_key(|command| command.order);
+        for command in ended {
             resources.done(self.id, command, Err(error));
         }
     }
 
     /// Namespaces that were written to and are still there.
     pub(crate) fn written(&self) -> Vec<u32> {
-        let is_there = |nsid: &u32| namespace::find(&self.namespaces, *nsid).is_some();
+        let is_there = |nsid: &u32| namespace::find(self.namespaces(), *nsid).is_some();
         self.written.iter().filter(is_there).collect()
     }
 
     /// Namespaces that have commands waiting, ascending.
     pub(crate) fn needed(&self) -> Vec<u32> {
-        let commands = self.waiting.iter().map(|command| &**command).chain(self.delayed.iter());
-        let mut needed: Vec<u32> = commands.map(|command| command.entry.nsid.get()).collect();
+        let aside = self.aside.iter().flat_map(|aside| aside.delayed.iter().chain(aside.held.iter()));
+        let mut needed: Vec<u32> = self.lines.iter().chain(aside).map(|one| one.entry.nsid.get()).collect();
         needed.sort_unstable();
         needed.dedup();
         needed
     }
 
-    /// Back into the order in which they were submitted.
-    fn sort(&mut self) {
-        debug_assert!(self.waiting.iter().all(|command| matches!(command.owner, Owner::Io(_))), "I/O only");
-        self.waiting.make_contiguous().sort_unstable_by_key(|command| command.order);
+    /// These wait for a path, among the others by the order of their submission.
+    fn wait_again(&mut self, commands: Vec<BoxedCommand>) {
+        let subsystem = &self.subsystem;
+        self.lines.put_back(commands, |command| subsystem.group_of(command));
     }
+}
+
+/// Sends a command of a controller on a queue that has room. It may take so long. Says whether the path has to look for
+/// overdue answers sooner.
+///
+/// # Errors
+/// Gives the command back: there is no room after all.
+#[inline]
+fn send(
+    id: ControllerId,
+    limit: Duration,
+    resources: &mut Resources,
+    (io, queue): (&mut IoQueues, usize),
+    mut command: Box<Command>,
+) -> Result<bool, Box<Command>> {
+    let now = resources.now();
+    let deadline = now + limit;
+    (command.sent, command.deadline, command.aborted) = (now, deadline, false);
+    match io.send(&mut resources.transports, queue, command) {
+        Ok(()) => {}
+        Err((command, NotSent::Busy)) if io.outstanding() == 0 => {
+            // Nothing will come free: the RNIC cannot do it at all.
+            resources.done(id, command, Err(IoError::Status(Status::DATA_TRANSFER_ERROR)));
+        }
+        Err((command, _)) => return Err(command),
+    }
+    // The first look is early, to speak of what is slow.
+    Ok(io.scan_by(deadline.min(now + SLOW_IO)))
 }

@@ -11,7 +11,7 @@ use super::Volumes;
 use crate::command::Command;
 use crate::error::{Cause, IoError};
 use crate::namespace::{self, Namespace};
-use crate::request::HostEvent;
+use crate::request::{HostEvent, PathId};
 use crate::resources::Resources;
 
 impl Volumes {
@@ -27,28 +27,28 @@ impl Volumes {
         needed: &[u32],
     ) -> Result<(), Cause> {
         let wanted = self.options.url.namespace.filter(|_| !self.options.url.is_discovery());
-        if self.state != super::State::New {
+        if self.subsystem.is_known() {
             let own = self.needed();
             let is_needed = |nsid| {
                 self.options.url.namespace == Some(nsid)
                     || [&own[..], needed].iter().any(|list| list.contains(&nsid))
             };
-            check_same(&self.namespaces, &found, listed, is_needed)?;
+            check_same(self.namespaces(), &found, listed, is_needed)?;
         } else if let (Some(nsid), true) = (wanted, found.is_empty()) {
             if listed.contains(&nsid) {
                 return Err(Cause::NotReady { nsid });
             }
             return Err(Cause::Unsupported(format!("the subsystem has no active namespace {nsid}")));
         }
-        self.namespaces = found;
+        self.set_namespaces(found);
         Ok(())
     }
 
     /// The namespaces are these from here on, as the engine that leads has found.
     pub(crate) fn adopt(&mut self, resources: &mut Resources, found: Vec<Namespace>) {
-        let known = std::mem::replace(&mut self.namespaces, found);
+        let known = self.set_namespaces(found);
         let is_there = |old: &Namespace| {
-            namespace::find(&self.namespaces, old.nsid)
+            namespace::find(self.namespaces(), old.nsid)
                 .is_some_and(|now| now.identity.agrees_with(&old.identity))
         };
         let gone: Vec<u32> = known.iter().filter(|old| !is_there(old)).map(|old| old.nsid).collect();
@@ -57,9 +57,18 @@ impl Volumes {
         }
     }
 
-    /// The controller tells that namespaces have changed: I/O waits until they were looked at.
-    pub(crate) fn namespaces_may_have_changed(&mut self) {
-        self.rescanning = true;
+    /// The namespaces are these from here on, and each has its line. Returns those before.
+    fn set_namespaces(&mut self, found: Vec<Namespace>) -> Vec<Namespace> {
+        let groups = found.iter().map(|namespace| namespace.ana_group).collect();
+        let known = self.subsystem.set_namespaces(found);
+        let subsystem = &self.subsystem;
+        self.lines.regroup(groups, |command| subsystem.group_of(command));
+        known
+    }
+
+    /// The controller of a path tells that namespaces have changed: I/O waits until they were looked at.
+    pub(crate) fn namespaces_may_have_changed(&mut self, path: PathId) {
+        self.subsystem.set_rescanning(path, true);
     }
 
     /// The namespaces were looked at again: from here on they are what was found.
@@ -70,26 +79,28 @@ impl Volumes {
 
     /// Whether these are all new to us. Nobody has anything to do with what is new.
     pub(crate) fn are_only_new(&self, changed: &[u32]) -> bool {
-        let is_new = |nsid: &u32| namespace::find(&self.namespaces, *nsid).is_none();
+        let is_new = |nsid: &u32| namespace::find(self.namespaces(), *nsid).is_none();
         let too_many = changed.first() == Some(&u32::MAX);
         !changed.is_empty() && !too_many && changed.iter().all(is_new)
     }
 
-    /// I/O goes on.
-    pub(crate) fn end_rescan(&mut self) {
-        self.rescanning = false;
+    /// This path has looked. I/O goes on unless another one still does.
+    pub(crate) fn end_rescan(&mut self, path: PathId) {
+        self.subsystem.set_rescanning(path, false);
     }
 
     /// Ends what waits for one of these, which ascend.
     fn end_waiting(&mut self, resources: &mut Resources, gone: &[u32]) {
         let is_meant = |command: &Command| gone.binary_search(&command.entry.nsid.get()).is_ok();
-        let mut ended = self.delayed.take_if(is_meant);
-        for _ in 0..self.waiting.len() {
-            match self.waiting.pop_front() {
-                Some(command) if is_meant(&command) => ended.push(command),
-                command => self.waiting.extend(command),
-            }
+        let mut ended = Vec::new();
+        for aside in &mut self.aside {
+            ended.extend(aside.delayed.take_if(is_meant));
+            ended.extend(aside.held.take_if(is_meant));
         }
+        let waiting = self.lines.take_all();
+        let (gone, others) = waiting.into_iter().partition(|command| is_meant(command));
+        ended.extend::<Vec<_>>(gone);
+        self.wait_again(others);
         for command in ended {
             resources.done(self.id, command, Err(IoError::Status(Status::INVALID_NAMESPACE.with_dnr())));
         }

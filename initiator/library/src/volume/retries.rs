@@ -9,6 +9,7 @@ use super::Volumes;
 use crate::command::Command;
 use crate::error::IoError;
 use crate::path::{NOTICE_AGAIN, NOTICE_FIRST, Path, seconds};
+use crate::request::PathId;
 use crate::resources::Resources;
 use crate::retry::{Verdict, judge, path_limit};
 
@@ -17,7 +18,7 @@ impl Volumes {
     pub(super) fn try_again(
         &mut self,
         resources: &mut Resources,
-        path: &mut Path,
+        (id, path): (PathId, &mut Path),
         mut command: Box<Command>,
         status: Status,
     ) {
@@ -26,8 +27,9 @@ impl Volumes {
         if let Some(delay) = command.tries.next(verdict, status, path.retry_delays(), &policy) {
             tracing::debug!(peer = path.peer(), %status, ?delay, sent = command.tries.sent(), "tried again");
             self.log_delayed(resources.now(), path, &command, status, verdict, delay);
-            self.delayed.push(command, resources.now() + delay);
-            return path.liveness().put_off(self.delayed.len());
+            let delayed = &mut self.aside[id.index()].delayed;
+            delayed.push(command, resources.now() + delay);
+            return path.liveness().put_off(delayed.len());
         }
         let error = IoError::final_status(verdict, status, command.tries);
         resources.done(self.id, command, Err(error));
@@ -35,17 +37,23 @@ impl Volumes {
 
     /// Those whose delay is over get another try. Says whether there are any.
     pub(crate) fn release_due(&mut self, now: Time) -> bool {
-        if now < self.delayed.due() {
+        if now < self.due() {
             return false;
         }
-        self.waiting.extend(self.delayed.take_due(now));
-        self.sort();
+        let due = self.aside.iter_mut().flat_map(|aside| aside.delayed.take_due(now)).collect();
+        self.wait_again(due);
         true
     }
 
     /// All of them go back to the others, without waiting any longer.
     pub(super) fn release_all(&mut self) {
         self.release_due(Time::MAX);
+    }
+
+    /// The same for those that a path has answered.
+    pub(super) fn release_of(&mut self, path: PathId) {
+        let released = self.aside[path.index()].delayed.take_due(Time::MAX);
+        self.wait_again(released);
     }
 
     /// Logs that a command waits for another try, where that takes long.

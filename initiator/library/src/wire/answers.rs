@@ -135,6 +135,8 @@ pub(crate) struct ControllerFacts {
     pub(crate) aborts_max: u16,
     /// What it says about trying commands again.
     pub(crate) retry_delays: RetryDelays,
+    /// Whether it tells access states (ANA).
+    pub(crate) access_states: bool,
     pub(crate) commands: OptionalCommands,
     pub(crate) volatile_write_cache: bool,
     /// Whether it has the Disconnect command.
@@ -174,6 +176,7 @@ fn controller_facts(page: &IdentifyController) -> ControllerFacts {
             crdt: page.crdt.each_ref().map(|units| Duration::from_millis(100) * u32::from(units.get())),
             anatt: (page.anatt > 0).then(|| Duration::from_secs(page.anatt.into())),
         },
+        access_states: page.cmic.ana(),
         commands: OptionalCommands {
             discard: page.oncs.dataset_management(),
             write_zeroes: page.oncs.write_zeroes(),
@@ -245,6 +248,8 @@ pub(crate) struct NamespaceFacts {
     /// Whether a deallocated block reads as zeroes (DLFEAT).
     pub(crate) deallocated_reads_zeroes: bool,
     pub(crate) preferred_write_blocks: u32,
+    /// What is in the place of the access group; a controller without access states may have anything there.
+    pub(crate) ana_group: u32,
     pub(crate) identity: NamespaceIdentity,
 }
 
@@ -263,6 +268,7 @@ pub(crate) fn parse_namespace(data: AnswerData<'_>) -> Result<NamespaceFacts, Sh
         write_zeroes_deallocates: page.dlfeat.write_zeroes(),
         deallocated_reads_zeroes: page.dlfeat.read_behavior() == DeallocateFeatures::READS_ZEROES,
         preferred_write_blocks: if page.nsfeat.optperf() { u32::from(page.npwg_z.get()) + 1 } else { 1 },
+        ana_group: page.anagrpid.get(),
         identity: NamespaceIdentity { nguid: nonzero(page.nguid), eui64: nonzero(page.eui64), uuid: None },
     })
 }

@@ -21,6 +21,8 @@ pub(crate) struct Faults {
     pub(crate) never_ready: bool,
     /// Does not answer Keep Alive.
     pub(crate) mute_keep_alive: bool,
+    /// Does not answer Get Log Page.
+    pub(crate) mute_log: bool,
     /// Does not answer Abort.
     pub(crate) mute_abort: bool,
     /// Its namespace is removed before the Flush of a host that leaves, which is not told of that.

@@ -304,6 +304,7 @@ impl Peer {
                 let data = self.identify(entry.cns());
                 self.write_data(queue_pair, entry, &data);
             }
+            0x02 if self.faults.mute_log => return self.withheld.push((queue_pair, entry)),
             0x02 => {
                 let page = list(&self.changed);
                 self.write_data(queue_pair, entry, &page[..entry.log_length() as usize]);

@@ -77,7 +77,9 @@ impl Guarded {
         edit(&mut draft);
         let (served, difference) = self.target.publish(draft.check().unwrap()).unwrap();
         assert!(!difference.is_empty());
-        self.target.controllers_without_right(&served, &difference).into_iter().map(|(_, why)| why).collect()
+        let without = self.target.controllers_without_right(&served, &difference);
+        self.target.move_to_listeners(&served, &difference);
+        without.into_iter().map(|(_, why)| why).collect()
     }
 }
 
@@ -88,6 +90,7 @@ fn at_listener(
     tls: Option<&Arc<TlsChannel>>,
 ) -> Result<Attached, String> {
     let served = target.served();
+    let way = way(&served, listener.parse().unwrap());
     let command: SubmissionEntry = zerocopy::transmute!(connect.command);
     let request = ConnectRequest {
         served: &served,
@@ -96,7 +99,7 @@ fn at_listener(
         queue_id: connect.transport_queue,
         queue_entries: 128,
         core: 3,
-        listener: listener.parse().unwrap(),
+        way: &way,
         peer: "192.0.2.2:40000".parse().unwrap(),
         tls,
     };
@@ -195,6 +198,23 @@ fn clear_text_is_refused_where_tls_is_required() {
     for listener in [CLEAR, ALLOWED] {
         assert_eq!(refused(listener), format!("the subsystem requires TLS, {lacks}"));
     }
+}
+
+#[test]
+fn a_listener_that_takes_the_place_of_another_has_its_controllers_and_they_end_with_it() {
+    let guarded = guarded(CipherSuite::Aes256GcmSha384, "specified");
+    let target = &guarded.target;
+    let connect = |listener| at_listener(&Connect::admin(DISK, FRIEND), target, listener, None).unwrap();
+    let (clear, allowed) = (connect(CLEAR).controller, connect(ALLOWED).controller);
+    let before = clear.way().listener;
+    let config = crate::config::ListenerConfig { io_queues_max: 1, ..before.config().clone() };
+    let none: [&str; 0] = [];
+    assert_eq!(guarded.change(|draft| draft.replace_listener(before.port_id(), config).unwrap()), none);
+    let now = clear.way().listener;
+    assert!(!Arc::ptr_eq(&now, &before) && now.config().io_queues_max == 1);
+    assert_eq!(allowed.way().listener.address(), ALLOWED.parse().unwrap());
+    let ended = guarded.change(|draft| draft.remove_listener(now.port_id()).unwrap());
+    assert_eq!(ended, ["the listener on which it came is gone"], "that of the other one is still there");
 }
 
 #[test]

@@ -187,6 +187,7 @@ impl Facts {
             reports_allocation: self.controller.commands.lba_status && self.limits.allocation,
             deallocated_reads_zeroes: facts.deallocated_reads_zeroes,
             preferred_write_blocks: facts.preferred_write_blocks,
+            ana_group: if self.controller.access_states { facts.ana_group } else { 0 },
         })
     }
 
