@@ -156,26 +156,25 @@ fn who_has_not_proved_who_it_is_has_no_queue_of_the_hosts_controller() {
         Wire::attach_admin(LOCALHOST, address, &credentials, PATIENCE).expect("the host with the key");
     let connect = |from: IpAddr, queue| Wire::connect(from, address, (queue, controller), HOST, PATIENCE);
     let elsewhere = IpAddr::from([127, 0, 0, 2]);
-    let strangers = || {
-        let queues = (1..=8).flat_map(|queue| [(elsewhere, queue), (LOCALHOST, queue), (LOCALHOST, queue)]);
-        queues.map(|(from, queue)| connect(from, queue).expect("connected").0).collect::<Vec<Wire>>()
-    };
-    let mut before = strangers();
-    let mut io: Vec<Wire> = (1..=8)
-        .map(|queue| {
-            let (mut wire, completion) = connect(LOCALHOST, queue).expect("nobody has the identifier");
-            assert_ne!(completion.dw0.get() >> 16, 0, "it is asked to authenticate");
-            wire.authenticate(&credentials).expect("it has the key");
-            wire
-        })
-        .collect();
-    // What strangers are refused is in no log of the host's controller.
-    for stranger in &mut before {
-        assert_eq!(
-            stranger.status_of(SubmissionEntry::read(0, 1, 0, 8)).expect("an answer"),
-            Status::AUTHENTICATION_REQUIRED.with_dnr()
-        );
+    let mut before = Vec::new();
+    let mut io = Vec::new();
+    for queue in 1..=8 {
+        let strangers =
+            [elsewhere, LOCALHOST, LOCALHOST].map(|from| connect(from, queue).expect("connected").0);
+        let (mut wire, completion) = connect(LOCALHOST, queue).expect("nobody has the identifier");
+        assert_ne!(completion.dw0.get() >> 16, 0, "it is asked to authenticate");
+        wire.authenticate(&credentials).expect("it has the key");
+        io.push(wire);
+        // They have little time to authenticate, so they ask at once.
+        for mut stranger in strangers {
+            assert_eq!(
+                stranger.status_of(SubmissionEntry::read(0, 1, 0, 8)).expect("an answer"),
+                Status::AUTHENTICATION_REQUIRED.with_dnr()
+            );
+            before.push(stranger);
+        }
     }
+    // What strangers are refused is in no log of the host's controller.
     assert_eq!(errors(&mut admin), 0, "an entry of the Error Information log");
     // From now on the identifiers are in use, and are that also when the strangers have gone.
     let in_use = |queue| {
