@@ -1,6 +1,7 @@
 //! Applies a change of what is served on all cores, or on none.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringfab_block::{Backing, OpenedFile};
 
