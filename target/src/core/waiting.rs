@@ -13,8 +13,8 @@ use crate::resources::hosts::PoolKind;
 use crate::resources::operations::DEFERRED_MAX;
 use crate::resources::{HostId, Resources};
 
-/// How long a command is held back before its host is told to try again. Hosts give up a command
-/// after 30 s and their connections with it.
+/// How long a command is held back before its host is told to try again. Hosts give up a command after 30 s and their
+/// connections with it.
 const HELD_BACK_MAX: Duration = Duration::from_secs(15);
 
 impl Queues {

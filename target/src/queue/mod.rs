@@ -293,8 +293,8 @@ impl Queue {
         self.on_event(resources, request, Event::BlocksReleased);
     }
 
-    /// Looks again at a request that is held back; `late` says that it has waited long enough. Returns whether it
-    /// waits on.
+    /// Looks again at a request that is held back; `late` says that it has waited long enough. Returns whether it waits
+    /// on.
     pub(crate) fn retry_held_back(
         &mut self,
         resources: &mut Resources,
