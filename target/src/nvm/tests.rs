@@ -51,6 +51,14 @@ proptest! {
     }
 
     #[test]
+    fn whatever_a_command_says_it_changes_nothing_of_what_is_read_only(command in commands()) {
+        let view = NamespaceView { read_only: true, ..VIEW };
+        if let Ok((action, _)) = parse(&command, |_| Some(view)) {
+            prop_assert!(!matches!(action.access(), Access::Writes | Access::Changes), "{:?}", action);
+        }
+    }
+
+    #[test]
     fn whatever_a_descriptor_says_the_data_lie_within_the_capsule_or_do_not_wrap(
         command in commands(),
         length in 0_u32..=TRANSFER_BYTES_MAX,

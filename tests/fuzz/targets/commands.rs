@@ -43,7 +43,7 @@ use uuid::Uuid;
 
 use limits::TRANSFER_BYTES_MAX;
 use model::namespace::{Index, Indexes, Namespace, NamespaceParameters};
-use nvm::{Action, Blocks, Copying, DataBytes, Extent, HostMemory, Lba, NamespaceView, Transfer};
+use nvm::{Access, Action, Blocks, Copying, DataBytes, Extent, HostMemory, Lba, NamespaceView, Transfer};
 
 /// Bytes of each namespace.
 const BYTES: u64 = 64 << 20;
@@ -137,7 +137,7 @@ fn check(command: &SubmissionEntry, capsule_bytes: u32) {
         check_extent(extent);
         assert!(transfer == Transfer::None || extent.length.data() == Some(transfer.length()));
     }
-    let changes = matches!(action, Action::Write { .. } | Action::WriteZeroes { .. } | Action::Copy(_));
+    let changes = matches!(action.access(), Access::Writes | Access::Changes);
     assert!(!changes || command.nsid.get() == 1, "only one namespace can be written");
     let DataBytes(length) = transfer.length();
     assert!(length <= TRANSFER_BYTES_MAX);
