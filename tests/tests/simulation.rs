@@ -14,7 +14,7 @@ use ringfab_target::core::{CoreUsage, State, StateUsage};
 use ringfab_tests::world::content::Random;
 use ringfab_tests::world::rival::Counts;
 use ringfab_tests::world::scenario::{Incidents, Machines, Scenario, Tls};
-use ringfab_tests::world::{Outcome, run, run_aborts, run_all_or_none, run_changes, run_exact, run_loss};
+use ringfab_tests::world::{Outcome, run, run_aborts, run_all_or_none, run_changes, run_exact, run_loss, run_rests};
 
 /// Worlds that every run looks at.
 const FIXED_SEEDS: std::ops::Range<u64> = 0..60;
@@ -94,6 +94,18 @@ fn commands_that_wait_on_one_core_are_aborted_from_another() {
         let machines = Machines { targets: 1, cores: 2 + seed as usize % 3, rivals: 2, ..plain.machines };
         let (link, disk) = (LinkFaults::default(), DiskFaults::default());
         run_aborts(Scenario { link, disk, machines, commands: 0, clients: 1, tls: Tls::Off, ..plain });
+    }
+}
+
+#[test]
+fn the_control_side_brings_a_disk_to_rest_or_what_one_host_does_there() {
+    for seed in 0..12 {
+        let plain = Scenario::new(seed);
+        let (cores, rivals) = (1 + seed as usize % 3, seed % 3);
+        let machines = Machines { targets: 1, cores, rivals, ..plain.machines };
+        let disk = DiskFaults { delay_max: Duration::from_millis(5), ..DiskFaults::default() };
+        let link = LinkFaults::default();
+        run_rests(Scenario { link, disk, machines, clients: 2, commands: 4000, tls: Tls::Off, ..plain });
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ringfab_base::{SlotId, Slots};
 use ringfab_memory::Buffer;
-use ringfab_reactor::{Allocate, Completion, FileId, FileInfo, FileOptions, OnClose, Payload, Reactor};
+use ringfab_reactor::{Allocate, Completion, FileId, FileInfo, FileOptions, FileRange, OnClose, Payload, Reactor};
 
 use crate::device::{BlockDevice, OpenedFile};
 use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
@@ -120,7 +120,7 @@ impl FileDisk {
         zeroes: &Zeroes,
         tokens: DiskTokens,
     ) -> io::Result<Self> {
-        let file = reactor.adopt_file(Arc::clone(&opened.file), &opened.info)?;
+        let file = reactor.files().adopt(Arc::clone(&opened.file), &opened.info)?;
         Ok(Self::new(file, opened.info, opened.read_only, zeroes, tokens))
     }
 
@@ -141,7 +141,7 @@ impl FileDisk {
     fn exchange(&mut self, file: FileId, info: FileInfo, reactor: &mut Reactor) {
         let old = std::mem::replace(&mut self.file, file);
         self.info = info;
-        reactor.close_file(old, OnClose::Finish);
+        reactor.files().close(old, OnClose::Finish);
     }
 
     /// Whether a change would put the end of a file that was cut off back to where it was.
@@ -153,7 +153,7 @@ impl FileDisk {
     #[inline]
     fn read(&mut self, reactor: &mut Reactor, id: SlotId, offset: u64, buffer: Buffer) {
         let length = buffer.len();
-        reactor.read_file(self.file, offset, buffer, 0, length, self.tokens.token(KIND, id));
+        reactor.files().read(self.file, FileRange { offset, at: 0, length }, buffer, self.tokens.token(KIND, id));
     }
 
     /// Starts the operation of a slot, which is no read. One of several steps replaces the slot's stage.
@@ -163,9 +163,9 @@ impl FileDisk {
         match operation {
             Operation::Read { .. } => unreachable!("reads are started by themselves"),
             Operation::Write { offset, source, at, length, durable } => {
-                reactor.write_file(self.file, offset, source, at as usize, length as usize, durable, token);
+                reactor.files().write(self.file, FileRange { offset, at: at as usize, length: length as usize }, source, durable, token);
             }
-            Operation::Flush => reactor.sync_file(self.file, token),
+            Operation::Flush => reactor.files().sync(self.file, token),
             Operation::WriteZeroes { offset, length, deallocate, durable } => {
                 let what = if deallocate { Allocate::PunchHole } else { Allocate::ZeroRange };
                 self.start_composite(reactor, id, what, (offset, length), false, durable);
@@ -196,7 +196,7 @@ impl FileDisk {
     fn check_end(&mut self, reactor: &mut Reactor, id: SlotId, operation: Operation) {
         let unchecked = self.rare.unchecked.insert(operation);
         self.set_stage(id, Stage::CheckEnd(unchecked));
-        reactor.file_bytes(self.file, self.tokens.token(KIND, id));
+        reactor.files().bytes(self.file, self.tokens.token(KIND, id));
     }
 
     /// The file has said how long it is.
@@ -251,7 +251,7 @@ impl FileDisk {
         let composite = Composite { step: Step::Allocate, position: offset, end, discard, durable };
         let composite = self.rare.composites.insert(composite);
         self.set_stage(id, Stage::Step(composite));
-        reactor.allocate_file(self.file, what, offset, length, self.tokens.token(KIND, id));
+        reactor.files().allocate(self.file, what, offset, length, self.tokens.token(KIND, id));
     }
 
     /// One step of a composite has ended: starts the next, or finishes it.
@@ -286,11 +286,11 @@ impl FileDisk {
         let Composite { step, position, end, .. } = composite;
         let token = self.tokens.token(KIND, id);
         if step == Step::Sync {
-            reactor.sync_file(self.file, token);
+            reactor.files().sync(self.file, token);
             return;
         }
         let length = self.zeroes.0.len().min(usize::try_from(end - position).unwrap_or(usize::MAX));
-        reactor.write_file(self.file, position, self.zeroes.0.clone(), 0, length, false, token);
+        reactor.files().write(self.file, FileRange { offset: position, at: 0, length }, self.zeroes.0.clone(), false, token);
     }
 }
 
@@ -336,7 +336,7 @@ impl BlockDevice for FileDisk {
     }
 
     fn close(&mut self, reactor: &mut Reactor) {
-        reactor.close_file(self.file, OnClose::Cancel);
+        reactor.files().close(self.file, OnClose::Cancel);
     }
 
     fn resize(&mut self, bytes: u64) {
@@ -344,7 +344,7 @@ impl BlockDevice for FileDisk {
     }
 
     fn replace(&mut self, opened: &OpenedFile, reactor: &mut Reactor) -> io::Result<()> {
-        let file = reactor.adopt_file(Arc::clone(&opened.file), &opened.info)?;
+        let file = reactor.files().adopt(Arc::clone(&opened.file), &opened.info)?;
         self.exchange(file, opened.info, reactor);
         Ok(())
     }
@@ -359,10 +359,10 @@ impl BlockDevice for FileDisk {
 
 /// Opens a file through the core itself.
 fn open(path: &Path, options: FileOptions, reactor: &mut Reactor) -> Result<(FileId, FileInfo), OpenError> {
-    let opened = reactor.open_file(path, options);
+    let opened = reactor.files().open(path, options);
     let (file, info) = opened.map_err(|source| OpenError::Open { path: path.to_owned(), source })?;
     if info.bytes == 0 {
-        reactor.close_file(file, OnClose::Cancel);
+        reactor.files().close(file, OnClose::Cancel);
         let reason = "is empty: give it a size first, for instance with truncate".to_owned();
         return Err(OpenError::Unsuitable { path: path.to_owned(), reason });
     }

@@ -4,7 +4,8 @@
 //! takes the buffer, completion gives it back. A [`Buffer`] is the only handle of its bytes and may hand out slices; a
 //! [`SharedBuffer`] is one of several handles of the same bytes and only copies in and out. Neither can outlive the
 //! mapping it points into, and dropping the last one returns the memory to its [`Pool`]. Memory of a caller that waits
-//! is not registered: [`CallerMemory`] lends it to a thread that copies.
+//! is not registered: [`CallerMemory`] lends it to a thread that copies. Memory that another program may write at any time
+//! is a [`ForeignMemory`], which only copies, too.
 //!
 //! Not implemented here: pools that several threads share, buffers that grow, and device memory. Nothing in this crate
 //! depends on rings, sockets or NVMe.
@@ -15,6 +16,7 @@ mod budget;
 mod caller;
 mod collapse;
 mod dense;
+mod foreign;
 mod handle;
 mod heap;
 mod mapping;
@@ -29,6 +31,7 @@ mod sync;
 pub use borrow::BorrowedPages;
 pub use budget::{Budget, Reservation};
 pub use caller::{CallerMemory, CallerSource, CallerTarget};
+pub use foreign::{ForeignMemory, OutOfBounds};
 pub use handle::{Buffer, PostedBuffer, SharedBuffer};
 pub use heap::{address_limit, has_headroom, share_heap_where_addresses_are_limited, trim_heap};
 pub use mapping::{Mapping, PAGE_BYTES};

@@ -1,5 +1,6 @@
-//! Page-aligned anonymous memory from the kernel.
+//! Page-aligned memory from the kernel.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
 use crate::MemoryError;
@@ -10,7 +11,7 @@ pub const PAGE_BYTES: usize = 4096;
 /// What one entry of the page tables' second level covers.
 pub(crate) const HUGE_BYTES: usize = 2 << 20;
 
-/// A private anonymous mapping: zeroed, page aligned, resident only where it was touched.
+/// A mapping, page aligned and resident only where it was touched. Mostly it is private, anonymous and zeroed.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -23,18 +24,32 @@ impl Mapping {
     /// # Errors
     /// [`MemoryError::Map`] with the kernel's answer; `bytes` of zero is refused with `EINVAL`.
     pub fn new(bytes: usize) -> Result<Self, MemoryError> {
-        let rounded = bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(0);
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choosing aliases nothing of ours.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                rounded,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
+        Self::make(bytes, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)
+    }
+
+    /// The same of a file, from `offset` on, a multiple of [`PAGE_BYTES`]. Whoever else has the file may change the
+    /// bytes at any time, so that no reference to them may be made.
+    ///
+    /// # Errors
+    /// As [`Mapping::new`].
+    pub(crate) fn of_file(file: BorrowedFd<'_>, offset: u64, bytes: usize) -> Result<Self, MemoryError> {
+        let Ok(offset) = libc::off_t::try_from(offset) else {
+            return Err(MemoryError::Map { bytes, source: std::io::ErrorKind::InvalidInput.into() });
         };
+        Self::make(bytes, libc::MAP_SHARED, file.as_raw_fd(), offset)
+    }
+
+    fn make(
+        bytes: usize,
+        flags: libc::c_int,
+        descriptor: libc::c_int,
+        offset: libc::off_t,
+    ) -> Result<Self, MemoryError> {
+        let rounded = bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(0);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choosing aliases nothing of ours.
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), rounded, access, flags, descriptor, offset) };
         let error = |source| MemoryError::Map { bytes, source };
         if base == libc::MAP_FAILED {
             return Err(error(std::io::Error::last_os_error()));

@@ -6,11 +6,15 @@ use std::net::SocketAddr;
 use ringfab_base::SlotId;
 use ringfab_memory::{Buffer, SharedBuffer};
 
-use crate::{ListenAddr, ReceiveOp, SendBatch, Token};
+use crate::{Datagram, ListenAddr, ReceiveOp, SendBatch, Token};
 
 /// A stream socket of this reactor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SocketId(pub(crate) SlotId);
+
+/// A socket of this reactor for datagrams.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct DatagramSocketId(pub(crate) SlotId);
 
 /// A listening socket of this reactor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -69,6 +73,8 @@ pub enum Payload {
     Receive(Box<ReceiveOp>),
     /// The batch that was sent, with its shared buffers.
     Send(Box<SendBatch>),
+    /// A datagram that was sent, or what was received.
+    Datagram(Box<Datagram>),
     /// A connection that a listener accepted.
     Accepted(SocketId, PeerAddr),
 }

@@ -77,6 +77,17 @@ pub struct FileInfo {
     pub remote: bool,
 }
 
+/// Which bytes of a file, and which of the memory that they come from or go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileRange {
+    /// First byte in the file.
+    pub offset: u64,
+    /// First byte in the memory.
+    pub at: usize,
+    /// How many.
+    pub length: usize,
+}
+
 /// What becomes of the operations in flight on a file that is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnClose {

@@ -6,15 +6,19 @@
 //! kernel may still read or write.
 //!
 //! The methods have two backends: the kernel's io_uring, and a simulated [`sim::World`] with virtual time, sockets that
-//! delay and cut, and disks that fail and forget what was not flushed. Everything above this crate runs unchanged on
+//! delay and cut, datagrams that are lost, and disks that fail and forget what was not flushed. Everything above this crate runs unchanged on
 //! either.
 //!
-//! Not implemented here: a pool of threads, futures, UDP, and several rings for one loop.
+//! Not implemented here: a pool of threads, futures, and several rings for one loop.
 #![allow(unsafe_code, reason = "this crate hands memory to the kernel; every block is argued")]
 
+mod backend;
 mod batch;
 mod completion;
 mod config;
+mod datagram;
+mod datagrams;
+mod files;
 mod idle;
 mod mailbox;
 mod monitor;
@@ -29,10 +33,14 @@ mod time;
 mod token;
 
 pub use batch::SendBatch;
-pub use completion::{Bind, Completion, FileId, ListenerId, Payload, PeerAddr, SocketId, TimerId};
+pub use completion::{Bind, Completion, DatagramSocketId, FileId, ListenerId, Payload, PeerAddr, SocketId, TimerId};
 pub use config::{
-    Allocate, FileInfo, FileOptions, ListenAddr, OnClose, ReactorConfig, ReactorCounters, SocketOptions, Wait,
+    Allocate, FileInfo, FileOptions, FileRange, ListenAddr, OnClose, ReactorConfig, ReactorCounters,
+    SocketOptions, Wait,
 };
+pub use datagram::Datagram;
+pub use datagrams::Datagrams;
+pub use files::Files;
 pub use idle::run_when_idle;
 pub use mailbox::{MailboxReceiver, MailboxSender, Waker, mailbox};
 pub use monitor::Monitor;

@@ -1,35 +1,27 @@
 //! The loop's engine: operations in, completions out.
 
-use std::fs::File;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_memory::{Buffer, Pool, SharedBuffer};
+use ringfab_memory::Pool;
 
+use crate::backend::{Backend, dispatch};
+use crate::datagrams::Datagrams;
+use crate::files::Files;
 use crate::record;
 use crate::ring::{self, Ring};
 use crate::sim;
 use crate::{
-    Allocate, Bind, Completion, FileId, FileInfo, FileOptions, ListenAddr, ListenerId, Monitor, OnClose,
-    ReactorConfig, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, TlsKeys,
-    TlsRefusal, Token, Wait, Waker,
+    Bind, Completion, ListenAddr, ListenerId, Monitor, ReactorConfig, ReactorCounters, ReceiveOp, SendBatch,
+    SocketId, SocketOptions, Time, TimerId, TlsKeys, TlsRefusal, Token, Wait, Waker,
 };
 
 /// A core's ring, or its simulation.
 #[derive(Debug)]
 pub struct Reactor {
     backend: Backend,
-}
-
-/// Who does the work. What a simulation has no need for is the ring's alone.
-#[derive(Debug)]
-enum Backend {
-    Ring(Box<Ring>),
-    Simulated(Box<sim::Port>),
 }
 
 /// A socket on its way from one reactor to another; nothing is in flight on it. Dropping it closes it.
@@ -59,22 +51,6 @@ impl DetachedSocket {
             Detached::Simulated(_) => Err(TlsRefusal::Unavailable(io::ErrorKind::Unsupported.into())),
         }
     }
-}
-
-/// Calls the same method of whichever backend there is.
-macro_rules! dispatch {
-    ($self:ident.$method:ident($($argument:expr),*)) => {
-        match &$self.backend {
-            Backend::Ring(ring) => ring.$method($($argument),*),
-            Backend::Simulated(port) => port.$method($($argument),*),
-        }
-    };
-    (mut $self:ident.$method:ident($($argument:expr),*)) => {
-        match &mut $self.backend {
-            Backend::Ring(ring) => ring.$method($($argument),*),
-            Backend::Simulated(port) => port.$method($($argument),*),
-        }
-    };
 }
 
 impl Reactor {
@@ -110,7 +86,7 @@ impl Reactor {
 
     /// The time at the start of this turn.
     pub fn now(&self) -> Time {
-        dispatch!(self.now())
+        dispatch!(&self.backend, now())
     }
 
     /// The clock itself, for measuring; simulated time under simulation.
@@ -153,7 +129,7 @@ impl Reactor {
     /// # Errors
     /// Only when the ring itself is broken, or the simulated host has crashed.
     pub fn turn(&mut self, wait: Wait) -> io::Result<()> {
-        dispatch!(mut self.turn(wait))
+        dispatch!(&mut self.backend, turn(wait))
     }
 
     /// Submits what was queued now instead of with the next turn, for a device that has little else to do: a system
@@ -166,32 +142,32 @@ impl Reactor {
 
     /// The next completion collected by the last turn.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        dispatch!(mut self.next_completion())
+        dispatch!(&mut self.backend, next_completion())
     }
 
     /// Wakes this reactor from other threads.
     pub fn waker(&self) -> Waker {
-        dispatch!(self.waker())
+        dispatch!(&self.backend, waker())
     }
 
     /// Lets other threads see what this reactor's loop is doing.
     pub fn monitor(&self) -> Monitor {
-        dispatch!(self.monitor())
+        dispatch!(&self.backend, monitor())
     }
 
     /// What it has done so far.
     pub fn counters(&self) -> ReactorCounters {
-        dispatch!(self.counters())
+        dispatch!(&self.backend, counters())
     }
 
     /// Completes `token` at or soon after `at`.
     pub fn set_timer(&mut self, at: Time, token: Token) -> TimerId {
-        dispatch!(mut self.set_timer(at, token))
+        dispatch!(&mut self.backend, set_timer(at, token))
     }
 
     /// Forgets a timer. One that has fired or was cancelled is ignored; no completion follows.
     pub fn cancel_timer(&mut self, timer: TimerId) {
-        dispatch!(mut self.cancel_timer(timer));
+        dispatch!(&mut self.backend, cancel_timer(timer));
     }
 
     /// Listens; every accepted connection completes `token` with [`Payload::Accepted`](crate::Payload::Accepted).
@@ -204,12 +180,12 @@ impl Reactor {
         options: &SocketOptions,
         token: Token,
     ) -> io::Result<Bind> {
-        dispatch!(mut self.listen(address, options, token))
+        dispatch!(&mut self.backend, listen(address, options, token))
     }
 
     /// Stops accepting.
     pub fn close_listener(&mut self, listener: ListenerId) {
-        dispatch!(mut self.close_listener(listener));
+        dispatch!(&mut self.backend, close_listener(listener));
     }
 
     /// Starts connecting; `token` completes when it is connected or refused.
@@ -222,7 +198,7 @@ impl Reactor {
         options: &SocketOptions,
         token: Token,
     ) -> io::Result<SocketId> {
-        dispatch!(mut self.connect(address, options, token))
+        dispatch!(&mut self.backend, connect(address, options, token))
     }
 
     /// The addresses of the two ends of a TCP socket (local, peer).
@@ -230,12 +206,12 @@ impl Reactor {
     /// # Errors
     /// The kernel's answer for a socket that is not connected.
     pub fn socket_addresses(&self, socket: SocketId) -> io::Result<(SocketAddr, SocketAddr)> {
-        dispatch!(self.socket_addresses(socket))
+        dispatch!(&self.backend, socket_addresses(socket))
     }
 
     /// Receives at least one byte as `operation` was aimed; zero bytes mean the peer closed.
     pub fn receive(&mut self, socket: SocketId, operation: Box<ReceiveOp>, token: Token) {
-        dispatch!(mut self.receive(socket, operation, token));
+        dispatch!(&mut self.backend, receive(socket, operation, token));
     }
 
     /// Once in a while: receives that have waited for data since several of these calls give the pages of their
@@ -249,7 +225,7 @@ impl Reactor {
     /// Sends the whole batch. One send per socket may be in flight: the next waits for its completion.
     pub fn send(&mut self, socket: SocketId, mut batch: Box<SendBatch>, token: Token) {
         batch.seal();
-        dispatch!(mut self.send(socket, batch, token));
+        dispatch!(&mut self.backend, send(socket, batch, token));
     }
 
     /// Makes the sends of bytes that are [lent](ringfab_memory::BorrowedPages), as far as sockets take them at once.
@@ -262,19 +238,19 @@ impl Reactor {
 
     /// Sends what is queued in the kernel and then an end of stream to the peer; receiving goes on.
     pub fn shutdown_write(&mut self, socket: SocketId) {
-        dispatch!(mut self.shutdown_write(socket));
+        dispatch!(&mut self.backend, shutdown_write(socket));
     }
 
     /// Closes a socket. Operations in flight on it complete with `ECANCELED` (or their result) first, which the owner
     /// waits for before it reuses what they hold; the handle is dead at once.
     pub fn close_socket(&mut self, socket: SocketId) {
-        dispatch!(mut self.close_socket(socket));
+        dispatch!(&mut self.backend, close_socket(socket));
     }
 
     /// As [`Reactor::close_socket`], but what the kernel has not sent yet is thrown away, and the peer is reset.
     /// After a plain close the kernel would go on sending it, for minutes if the network stalls.
     pub fn abort_socket(&mut self, socket: SocketId) {
-        dispatch!(mut self.abort_socket(socket));
+        dispatch!(&mut self.backend, abort_socket(socket));
     }
 
     /// Takes a socket with nothing in flight out of this reactor.
@@ -300,80 +276,21 @@ impl Reactor {
         }
     }
 
-    /// Opens a file or block device. This may block; it belongs to the start and to the control plane.
-    ///
-    /// # Errors
-    /// The kernel's refusal; `EINVAL` for direct I/O that the file system does not do.
-    pub fn open_file(&mut self, path: &Path, options: FileOptions) -> io::Result<(FileId, FileInfo)> {
-        dispatch!(mut self.open_file(path, options))
+    /// Its files and block devices.
+    #[inline]
+    pub fn files(&mut self) -> Files<'_> {
+        Files(&mut self.backend)
     }
 
-    /// Adopts a file or block device that was opened elsewhere, with what [`inspect_file`](crate::inspect_file) said
-    /// of it. The reactor lets go of it when it is closed; who else has it decides when the descriptor itself is
-    /// closed.
-    ///
-    /// # Errors
-    /// When the descriptor table is full, or in a simulation.
-    pub fn adopt_file(&mut self, file: Arc<File>, info: &FileInfo) -> io::Result<FileId> {
-        match &mut self.backend {
-            Backend::Ring(ring) => ring.adopt_file(file, info),
-            Backend::Simulated(_) => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
-        }
-    }
-
-    /// Takes no more operations on a file, and closes it after those in flight.
-    pub fn close_file(&mut self, file: FileId, in_flight: OnClose) {
-        dispatch!(mut self.close_file(file, in_flight));
-    }
-
-    /// Asks for the size of a file; completes with [`Payload::FileBytes`](crate::Payload::FileBytes).
-    pub fn file_bytes(&mut self, file: FileId, token: Token) {
-        dispatch!(mut self.file_bytes(file, token));
-    }
-
-    /// Reads `length` bytes at `offset` of the file into `buffer` at `at`; completes with the buffer. Fewer bytes
-    /// than asked for mean the end of the file.
-    pub fn read_file(
-        &mut self,
-        file: FileId,
-        offset: u64,
-        buffer: Buffer,
-        at: usize,
-        length: usize,
-        token: Token,
-    ) {
-        dispatch!(mut self.read_file(file, offset, buffer, at, length, token));
-    }
-
-    /// Writes `length` bytes of `source` at `at` to `offset` of the file; completes with the shared buffer. `durable`
-    /// makes this write reach stable storage before it completes.
-    #[expect(clippy::too_many_arguments, reason = "a write has this many parts")]
-    pub fn write_file(
-        &mut self,
-        file: FileId,
-        offset: u64,
-        source: SharedBuffer,
-        at: usize,
-        length: usize,
-        durable: bool,
-        token: Token,
-    ) {
-        dispatch!(mut self.write_file(file, offset, source, at, length, durable, token));
-    }
-
-    /// Makes every write that completed before reach stable storage.
-    pub fn sync_file(&mut self, file: FileId, token: Token) {
-        dispatch!(mut self.sync_file(file, token));
-    }
-
-    /// Deallocates or zeroes a range of the file.
-    pub fn allocate_file(&mut self, file: FileId, what: Allocate, offset: u64, length: u64, token: Token) {
-        dispatch!(mut self.allocate_file(file, what, offset, length, token));
+    /// Its sockets for datagrams.
+    #[inline]
+    pub fn datagrams(&mut self) -> Datagrams<'_> {
+        Datagrams(&mut self.backend)
     }
 
     /// Completes `token` once when the descriptor (an eventfd, a completion channel) is readable.
     pub fn poll_readable(&mut self, descriptor: std::os::fd::RawFd, token: Token) {
-        dispatch!(mut self.poll_readable(descriptor, token));
+        dispatch!(&mut self.backend, poll_readable(descriptor, token));
     }
 
     /// Ends every [`Reactor::poll_readable`] of a descriptor: each completes with `ECANCELED`, unless it had become

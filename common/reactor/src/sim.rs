@@ -4,10 +4,11 @@
 //! [`Reactor::simulated`](crate::Reactor::simulated). The same seed and the same calls give the same world, byte by
 //! byte; [`World::trace_hash`] is the proof.
 //!
-//! What is not simulated: Unix sockets, descriptors from outside (`poll_readable`, `adopt_file`), congestion, and
+//! What is not simulated: Unix sockets, descriptors from outside (`poll_readable`, `Files::adopt`), congestion, and
 //! the options of a socket (its link decides instead).
 
 mod core;
+mod datagrams;
 mod disk;
 mod disk_ops;
 mod handshake;

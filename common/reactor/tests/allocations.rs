@@ -8,7 +8,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use ringfab_memory::Pool;
-use ringfab_reactor::{FileId, FileOptions, Payload, Reactor, ReceiveOp, SendBatch, SocketId};
+use ringfab_reactor::{FileId, FileOptions, FileRange, Payload, Reactor, ReceiveOp, SendBatch, SocketId};
 use support::*;
 
 struct Counting;
@@ -44,7 +44,7 @@ fn ten_thousand_messages_timers_reads_and_writes_allocate_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("image");
     std::fs::write(&path, vec![0; 1 << 16]).expect("a file");
-    let (file, _) = reactor.open_file(&path, FileOptions::default()).expect("open");
+    let (file, _) = reactor.files().open(&path, FileOptions::default()).expect("open");
     let mut held = (SendBatch::new(4096, 4), ReceiveOp::new(65536));
     for _ in 0..500 {
         held = round(&mut reactor, near, far, &pool, file, held);
@@ -77,9 +77,9 @@ fn round(
     operation.set_target(None, 0, 65536);
     reactor.receive(far, operation, token(1));
     reactor.send(near, batch, token(2));
-    reactor.read_file(file, 0, pool.take(8192).expect("a buffer"), 0, 4096, token(3));
+    reactor.files().read(file, FileRange { offset: 0, at: 0, length: 4096 }, pool.take(8192).expect("a buffer"), token(3));
     let source = pool.take(8192).expect("a buffer").share();
-    reactor.write_file(file, 8192, source, 0, 4096, false, token(4));
+    reactor.files().write(file, FileRange { offset: 8192, at: 0, length: 4096 }, source, false, token(4));
     let (mut sent, mut received, mut bytes, mut pending) = (None, None, 0, 4);
     while pending > 0 {
         let completion = next(reactor);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfab_memory::{Buffer, Pool};
-use ringfab_reactor::{Allocate, FileId, FileInfo, FileOptions, OnClose, Payload, Reactor};
+use ringfab_reactor::{Allocate, FileId, FileInfo, FileOptions, FileRange, OnClose, Payload, Reactor};
 use support::*;
 
 const FILE_BYTES: usize = 1 << 20;
@@ -40,7 +40,7 @@ fn bench(direct: bool, registered: bool) -> Bench {
         assert_eq!(pool.take(1).expect("a buffer").registration().is_some(), taken);
     }
     let options = FileOptions { direct, read_only: false };
-    let (file, info) = reactor.open_file(&path, options).expect("open");
+    let (file, info) = reactor.files().open(&path, options).expect("open");
     Bench { reactor, pool, file, info, path, _folder: folder }
 }
 
@@ -49,7 +49,7 @@ impl Bench {
         let mut buffer = self.pool.take(bytes.len() + 4096).expect("a buffer");
         buffer[4096..].copy_from_slice(bytes);
         let shared_buffer = buffer.share();
-        self.reactor.write_file(self.file, offset, shared_buffer, 4096, bytes.len(), durable, token(1));
+        self.reactor.files().write(self.file, FileRange { offset, at: 4096, length: bytes.len() }, shared_buffer, durable, token(1));
         let completion = expect(&mut self.reactor, token(1));
         assert!(matches!(completion.payload, Payload::SharedBuffer(_)));
         completion.result.expect("written")
@@ -58,7 +58,7 @@ impl Bench {
     fn read(&mut self, offset: u64, length: usize) -> (u32, Buffer) {
         let mut buffer = self.pool.take(length).expect("a buffer");
         buffer.fill(0xdd);
-        self.reactor.read_file(self.file, offset, buffer, 0, length, token(2));
+        self.reactor.files().read(self.file, FileRange { offset, at: 0, length }, buffer, token(2));
         let completion = expect(&mut self.reactor, token(2));
         let Payload::Buffer(buffer) = completion.payload else { panic!("not a buffer") };
         (completion.result.expect("read"), buffer)
@@ -80,7 +80,7 @@ fn what_was_written_is_read_back_by_us_and_by_others() {
             let whole = std::fs::read(&bench.path).expect("the file");
             assert!(whole[offset as usize..][..65536] == bytes[..] && whole[0] == 0xee);
         }
-        bench.reactor.sync_file(bench.file, token(3));
+        bench.reactor.files().sync(bench.file, token(3));
         expect(&mut bench.reactor, token(3)).result.expect("synchronised");
         assert_eq!(bench.pool.usage().taken, 0);
     }
@@ -93,10 +93,10 @@ fn direct_files_say_what_alignment_they_need_and_refuse_less() {
     assert!(align.is_power_of_two() && (512..=65536).contains(&align), "{:?}", bench.info);
     assert!(bench.info.memory_align.is_power_of_two());
     let buffer = bench.pool.take(8192).expect("a buffer");
-    bench.reactor.read_file(bench.file, 1, buffer, 0, align as usize, token(1));
+    bench.reactor.files().read(bench.file, FileRange { offset: 1, at: 0, length: align as usize }, buffer, token(1));
     let completion = expect(&mut bench.reactor, token(1));
     assert_eq!(completion.result.expect_err("unaligned").raw_os_error(), Some(libc::EINVAL));
-    let (_, info) = bench.reactor.open_file(&bench.path, FileOptions::default()).expect("open");
+    let (_, info) = bench.reactor.files().open(&bench.path, FileOptions::default()).expect("open");
     assert_eq!((info.offset_align, info.memory_align), (1, 1));
 }
 
@@ -118,12 +118,12 @@ fn a_read_at_the_end_says_how_many_bytes_there_were() {
 fn a_punched_hole_reads_as_zero_and_frees_space_and_a_zeroed_range_keeps_it() {
     for mut bench in benches() {
         let before = std::fs::metadata(&bench.path).expect("metadata").blocks();
-        bench.reactor.allocate_file(bench.file, Allocate::PunchHole, 65536, 262_144, token(1));
+        bench.reactor.files().allocate(bench.file, Allocate::PunchHole, 65536, 262_144, token(1));
         expect(&mut bench.reactor, token(1)).result.expect("punched");
         let punched = std::fs::metadata(&bench.path).expect("metadata");
         assert_eq!(punched.len(), FILE_BYTES as u64);
         assert!(punched.blocks() < before, "{} of {before} blocks are left", punched.blocks());
-        bench.reactor.allocate_file(bench.file, Allocate::ZeroRange, 65536, 131_072, token(2));
+        bench.reactor.files().allocate(bench.file, Allocate::ZeroRange, 65536, 131_072, token(2));
         expect(&mut bench.reactor, token(2)).result.expect("zeroed");
         let zeroed = std::fs::metadata(&bench.path).expect("metadata").blocks();
         assert!(zeroed > punched.blocks(), "the zeroed range has its space");
@@ -145,7 +145,7 @@ fn many_operations_at_once_complete_each_with_its_own_buffer() {
             for index in 0..8_u64 {
                 let buffer = bench.pool.take(4096).expect("a buffer");
                 let block = (round * 8 + index * 37) % 256;
-                bench.reactor.read_file(bench.file, block * 4096, buffer, 0, 4096, token(block as u32));
+                bench.reactor.files().read(bench.file, FileRange { offset: block * 4096, at: 0, length: 4096 }, buffer, token(block as u32));
             }
             for _ in 0..8 {
                 let completion = next(&mut bench.reactor);
@@ -162,9 +162,9 @@ fn closing_a_file_with_operations_in_flight_gives_the_buffers_back() {
     for mut bench in benches() {
         for index in 0..8 {
             let buffer = bench.pool.take(131_072).expect("a buffer");
-            bench.reactor.read_file(bench.file, index * 131_072, buffer, 0, 131_072, token(1));
+            bench.reactor.files().read(bench.file, FileRange { offset: index * 131_072, at: 0, length: 131_072 }, buffer, token(1));
         }
-        bench.reactor.close_file(bench.file, OnClose::Cancel);
+        bench.reactor.files().close(bench.file, OnClose::Cancel);
         for _ in 0..8 {
             let completion = expect(&mut bench.reactor, token(1));
             if let Err(error) = completion.result {
@@ -172,7 +172,7 @@ fn closing_a_file_with_operations_in_flight_gives_the_buffers_back() {
             }
         }
         assert_eq!(bench.pool.usage().taken, 0);
-        bench.reactor.sync_file(bench.file, token(2));
+        bench.reactor.files().sync(bench.file, token(2));
         let completion = expect(&mut bench.reactor, token(2));
         assert_eq!(completion.result.expect_err("dead").raw_os_error(), Some(libc::ECANCELED));
     }
@@ -203,7 +203,7 @@ fn buffers_registered_with_another_ring_are_used_as_ordinary_memory() {
     let foreign = pool(4096, 1);
     assert!(other.register_pool(&foreign));
     let buffer = foreign.take(4096).expect("a buffer");
-    bench.reactor.read_file(bench.file, 0, buffer, 0, 4096, token(1));
+    bench.reactor.files().read(bench.file, FileRange { offset: 0, at: 0, length: 4096 }, buffer, token(1));
     let completion = expect(&mut bench.reactor, token(1));
     assert_eq!(completion.result.expect("read"), 4096);
     let Payload::Buffer(buffer) = completion.payload else { panic!("not a buffer") };
@@ -219,12 +219,12 @@ fn dropping_the_reactor_with_operations_in_flight_gives_the_buffers_back_soon() 
         // A read that does not end by itself.
         let info =
             FileInfo { bytes: 0, block_device: false, offset_align: 1, memory_align: 1, remote: false };
-        let pipe = bench.reactor.adopt_file(Arc::new(reader.into()), &info).expect("a slot");
+        let pipe = bench.reactor.files().adopt(Arc::new(reader.into()), &info).expect("a slot");
         for _ in 0..4 {
             let buffer = bench.pool.take(4096).expect("a buffer");
-            bench.reactor.read_file(pipe, 0, buffer, 0, 4096, token(1));
+            bench.reactor.files().read(pipe, FileRange { offset: 0, at: 0, length: 4096 }, buffer, token(1));
             let buffer = bench.pool.take(4096).expect("a buffer");
-            bench.reactor.read_file(bench.file, 0, buffer, 0, 4096, token(1));
+            bench.reactor.files().read(bench.file, FileRange { offset: 0, at: 0, length: 4096 }, buffer, token(1));
         }
         bench.reactor.turn(ringfab_reactor::Wait::No).expect("a turn");
         bench.pool.clone()
@@ -238,18 +238,18 @@ fn dropping_the_reactor_with_operations_in_flight_gives_the_buffers_back_soon() 
 fn opening_what_is_not_there_or_not_a_disk_or_writing_to_read_only_is_an_error() {
     let mut reactor = reactor();
     let options = FileOptions::default();
-    let missing = reactor.open_file(Path::new("/no/such/file"), options).expect_err("missing");
+    let missing = reactor.files().open(Path::new("/no/such/file"), options).expect_err("missing");
     assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
-    let device = reactor.open_file(Path::new("/dev/null"), options).expect_err("not a disk");
+    let device = reactor.files().open(Path::new("/dev/null"), options).expect_err("not a disk");
     assert!(device.to_string().contains("a character device"), "{device}");
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("image");
     std::fs::write(&path, vec![1; 4096]).expect("a file");
     let read_only = FileOptions { direct: false, read_only: true };
-    let (file, _) = reactor.open_file(&path, read_only).expect("open");
+    let (file, _) = reactor.files().open(&path, read_only).expect("open");
     let pool = pool(4096, 1);
     let shared_buffer = pool.take(4096).expect("a buffer").share();
-    reactor.write_file(file, 0, shared_buffer, 0, 4096, false, token(1));
+    reactor.files().write(file, FileRange { offset: 0, at: 0, length: 4096 }, shared_buffer, false, token(1));
     let completion = expect(&mut reactor, token(1));
     assert_eq!(completion.result.expect_err("read only").raw_os_error(), Some(libc::EBADF));
 }
@@ -265,16 +265,16 @@ fn a_file_that_was_opened_elsewhere_works_as_any_and_is_closed_by_who_opened_it(
     let info = ringfab_reactor::inspect_file(&file, options).expect("a regular file");
     assert_eq!((info.bytes, info.block_device), (4096, false));
     let file = Arc::new(file);
-    let id = reactor.adopt_file(Arc::clone(&file), &info).expect("room");
+    let id = reactor.files().adopt(Arc::clone(&file), &info).expect("room");
     assert_eq!(std::sync::Arc::strong_count(&file), 2);
     let pool = pool(4096, 1);
     let shared_buffer = pool.take(4096).expect("a buffer").share();
-    reactor.write_file(id, 0, shared_buffer, 0, 4096, false, token(1));
+    reactor.files().write(id, FileRange { offset: 0, at: 0, length: 4096 }, shared_buffer, false, token(1));
     // What is in flight on a file that is given up ends as if it were not.
-    reactor.close_file(id, OnClose::Finish);
+    reactor.files().close(id, OnClose::Finish);
     assert_eq!(expect(&mut reactor, token(1)).result.expect("written"), 4096);
     assert_eq!(std::sync::Arc::strong_count(&file), 1, "the reactor has let go of it");
-    reactor.sync_file(id, token(2));
+    reactor.files().sync(id, token(2));
     let refused = expect(&mut reactor, token(2)).result.expect_err("given up");
     assert_eq!(refused.raw_os_error(), Some(libc::ECANCELED));
 }
@@ -285,19 +285,19 @@ fn a_file_says_how_long_it_is_by_now() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("image");
     std::fs::write(&path, vec![1; 4096]).expect("a file");
-    let (file, _) = reactor.open_file(&path, FileOptions::default()).expect("open");
+    let (file, _) = reactor.files().open(&path, FileOptions::default()).expect("open");
     for bytes in [4096, 100, 0, 1 << 33] {
         std::fs::File::options()
             .write(true)
             .open(&path)
             .and_then(|file| file.set_len(bytes))
             .expect("resized");
-        reactor.file_bytes(file, token(1));
+        reactor.files().bytes(file, token(1));
         let completion = expect(&mut reactor, token(1));
         completion.result.expect("an answer");
         assert!(matches!(completion.payload, ringfab_reactor::Payload::FileBytes(now) if now == bytes));
     }
-    reactor.close_file(file, OnClose::Cancel);
-    reactor.file_bytes(file, token(2));
+    reactor.files().close(file, OnClose::Cancel);
+    reactor.files().bytes(file, token(2));
     assert!(expect(&mut reactor, token(2)).result.is_err());
 }

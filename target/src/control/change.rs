@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use ringfab_block::{Backing, OpenedFile};
 
-use crate::core::{AllCores, Cores, CoresInTurns, ServeMessage, TakenAway};
+use crate::core::{AllCores, ServeMessage, TakenAway};
 use crate::disks::{DiskHandle, DiskHandles};
-use crate::model::{Difference, Draft, Listener, Namespace, Served, ServedError};
+use crate::model::{Difference, Listener, Namespace, Served, ServedError};
 use crate::target::Target;
 
 /// How often an address is tried again, some milliseconds later each time: the system may keep it for a while after its
@@ -27,7 +27,7 @@ pub(super) struct OpenedDisks {
 
 impl OpenedDisks {
     /// Cores open all of them.
-    fn by_cores() -> Self {
+    pub(super) fn by_cores() -> Self {
         Self { disks: Vec::new(), by_cores: true }
     }
 
@@ -96,42 +96,6 @@ pub(super) fn apply(
         tracing::info!("commands still run on what a change has taken away");
     }
     outcome
-}
-
-/// Serves something else on cores that are in the caller's thread; for simulations. While it waits for their answers,
-/// it has `turn` turn them, and let time pass. Cores open files by themselves.
-///
-/// # Errors
-/// As [`apply`].
-pub fn change_in_turns(
-    cores: &Cores,
-    target: &Target,
-    draft: Draft,
-    turn: &mut dyn FnMut(),
-) -> Result<(), String> {
-    let next = draft.check().map_err(|error| error.to_string())?;
-    apply(target, &CoresInTurns::new(cores, turn), &Arc::default(), next, OpenedDisks::by_cores())
-}
-
-/// Has the same cores open the disk of a namespace anew. What was lost is given up.
-///
-/// # Errors
-/// When a core cannot open it, or there is no such namespace.
-pub fn reopen_in_turns(
-    cores: &Cores,
-    target: &Target,
-    namespace: &Arc<Namespace>,
-    turn: &mut dyn FnMut(),
-) -> Result<(), String> {
-    let served = target.served();
-    let found = served.namespaces().find(|(_, one)| Arc::ptr_eq(one, namespace));
-    let (subsystem, _) = found.ok_or("there is no such namespace")?;
-    let (subsystem, namespace) = (Arc::clone(subsystem.subsystem()), Arc::clone(namespace));
-    let message =
-        ServeMessage::Reopen { subsystem, namespace: Arc::clone(&namespace), files: Arc::default() };
-    CoresInTurns::new(cores, turn).broadcast(message)?;
-    namespace.reopened();
-    Ok(())
 }
 
 /// Opens what is new on all cores.

@@ -7,6 +7,7 @@
 //! | [`manager`] | what can be done with a target that runs |
 //! | `apply` | does it: makes what is to be served next, and opens disks |
 //! | `change` | has the cores serve it, and tells hosts |
+//! | `in_turns` | the same with cores that are in the caller's thread, for simulations |
 //! | `disk_watch` | looks at the disks from time to time |
 //! | `activity` | what hosts do each second |
 //! | [`status`] | what there is, as it is shown |
@@ -28,6 +29,7 @@ pub mod client;
 pub mod command;
 pub mod configured;
 mod disk_watch;
+mod in_turns;
 pub mod limits;
 mod manager;
 mod masked;
@@ -37,7 +39,7 @@ mod socket;
 pub mod status;
 mod timed_mutex;
 
-pub use change::{change_in_turns, reopen_in_turns};
+pub use in_turns::{change_in_turns, claim_in_turns, reopen_in_turns};
 pub use manager::Manager;
 pub use request::Request;
 pub use server::{Control, ControlError, start};

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,7 +12,10 @@ use super::message::{AwaitedEnd, CoreMessage, CoreSender, ServeMessage, TakenAwa
 use super::usage::CoreUsage;
 use crate::controller::Controller;
 use crate::disks::DiskHandles;
+use crate::resources::ClaimId;
+use crate::resources::claims::{Asker, ClaimMessage};
 use crate::resources::messages::QueueMessage;
+use crate::resources::scope::Scope;
 
 /// How long cores may take to answer; a turn of a loop takes far less.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -40,6 +44,27 @@ pub(crate) trait AllCores {
 
     /// Waits until no core needs any more what a change has taken away, for so long at most. Says whether that is so.
     fn await_end(&self, taken_away: TakenAway, limit: Duration) -> bool;
+
+    /// Waits until every core has let go of what is in a scope, for so long at most. From then on nothing runs there
+    /// until the claim is dropped: commands wait, without buffers, and hosts are told to try them again after a while.
+    /// Nothing when some core still works there; then nobody waits any more.
+    fn claim(&self, scope: Scope, limit: Duration) -> Option<ControlClaim>;
+}
+
+/// What the control side has claimed. It gives that back when it is dropped.
+#[derive(Debug)]
+#[must_use = "a claim is given back when it is dropped"]
+pub struct ControlClaim {
+    id: ClaimId,
+    /// The core that orders the claims of its disk.
+    orderer: CoreSender,
+}
+
+impl Drop for ControlClaim {
+    fn drop(&mut self) {
+        let released = QueueMessage::Claim(self.id, ClaimMessage::Released);
+        self.orderer.send(CoreMessage::Queues(released));
+    }
 }
 
 /// The way to all cores of a target.
@@ -97,6 +122,17 @@ impl Cores {
         replies
     }
 
+    /// Asks for a claim. Something comes to the receiver when it is granted.
+    fn ask_for_claim(&self, scope: Scope) -> (ControlClaim, mpsc::Receiver<()>) {
+        static CLAIMS: AtomicU64 = AtomicU64::new(0);
+        let id = ClaimId::of_control(CLAIMS.fetch_add(1, Ordering::Relaxed), &scope);
+        let orderer = self.senders[id.orderer(self.senders.len())].clone();
+        let (granted, grant) = mpsc::channel();
+        let request = ClaimMessage::Request { scope, asker: Asker::Control(granted) };
+        orderer.send(CoreMessage::Queues(QueueMessage::Claim(id, request)));
+        (ControlClaim { id, orderer }, grant)
+    }
+
     /// The disks that they serve.
     pub(crate) fn disk_handles(&self) -> &Arc<DiskHandles> {
         &self.disk_handles
@@ -137,6 +173,11 @@ impl AllCores for Cores {
             let left = deadline.saturating_duration_since(Instant::now());
             replies.recv_timeout(left) != Err(RecvTimeoutError::Timeout)
         })
+    }
+
+    fn claim(&self, scope: Scope, limit: Duration) -> Option<ControlClaim> {
+        let (claim, grant) = self.ask_for_claim(scope);
+        grant.recv_timeout(limit).is_ok().then_some(claim)
     }
 
     fn pause(&self) {
@@ -209,5 +250,16 @@ impl AllCores for CoresInTurns<'_> {
             }
         }
         true
+    }
+    /// The limit is the caller's: it decides how often it turns them.
+    fn claim(&self, scope: Scope, _limit: Duration) -> Option<ControlClaim> {
+        let (claim, grant) = self.cores.ask_for_claim(scope);
+        loop {
+            match grant.try_recv() {
+                Ok(()) => return Some(claim),
+                Err(mpsc::TryRecvError::Empty) => self.turn(),
+                Err(mpsc::TryRecvError::Disconnected) => return None,
+            }
+        }
     }
 }

@@ -55,7 +55,7 @@ use crate::transport::{self, Disconnection, Endpoint, FetchId, IncomingConnectio
 pub use crate::resources::states::{LatencySplit, State, StateUsage, WaitsFor};
 use admission::Admission;
 use bind::Listeners;
-pub use cores::Cores;
+pub use cores::{ControlClaim, Cores};
 pub(crate) use cores::{AllCores, CoresInTurns};
 use drain::Drain;
 use message::{AwaitedEnd, CoreMessage, CoreSender};

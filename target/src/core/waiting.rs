@@ -84,17 +84,17 @@ impl Queues {
         }
     }
 
-    /// A core says something about a claim of a fused pair to blocks; see [`crate::resources::claims`].
+    /// A core or the control side says something about a claim; see [`crate::resources::claims`].
     pub(super) fn on_claim(&mut self, resources: &mut Resources, id: ClaimId, message: ClaimMessage) {
         match message {
-            ClaimMessage::Request { extent, asker } => resources.order_claim(id, extent, asker),
-            ClaimMessage::Hold(extent) => {
-                resources.claims.hold(id, extent);
+            ClaimMessage::Request { scope, asker } => resources.order_claim(id, scope, asker),
+            ClaimMessage::Hold(scope) => {
+                resources.claims.hold(id, scope);
                 self.report_held(resources);
             }
             ClaimMessage::Held => resources.count_held(id),
-            ClaimMessage::Granted(asker) => {
-                let queue = self.get_mut(asker.queue);
+            ClaimMessage::Granted { compare } => {
+                let queue = self.get_mut(compare.queue);
                 if !queue.is_some_and(|queue| queue.claimed(resources, id)) {
                     resources.release(id);
                 }
@@ -104,12 +104,12 @@ impl Queues {
         }
     }
 
-    /// Reports the blocks that no disk of this core works on any more. Called in every turn while blocks are held.
+    /// Reports the claims in whose scope no disk of this core works any more. Called in every turn while one is held.
     pub(super) fn report_held(&self, resources: &mut Resources) {
-        resources.report_held(|extent| self.iter().any(|queue| queue.is_working_on(extent)));
+        resources.report_held(|scope| self.iter().any(|queue| queue.is_working_in(scope)));
     }
 
-    /// Blocks are free again: who waited tries again, in order. Those that hold their data go first.
+    /// A claim is over: who waited for it tries again, in order. Those that hold their data go first.
     fn serve_delayed(&mut self, resources: &mut Resources, id: ClaimId) {
         for _ in 0..resources.claims.unhold(id) {
             let Some(request) = resources.claims.next_delayed() else { break };

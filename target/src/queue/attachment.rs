@@ -23,6 +23,11 @@ impl Attachment {
         this
     }
 
+    /// The Host Identifier of its host.
+    pub(super) fn host_id(&self) -> &[u8; 16] {
+        &self.controller.host().id
+    }
+
     /// Its core serves something else: the host may see other namespaces.
     pub(super) fn refresh_namespaces(&mut self, resources: &Resources) {
         let served = resources.served.of(self.controller.subsystem());

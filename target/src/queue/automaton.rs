@@ -34,7 +34,7 @@ pub(super) enum Event {
     PartnerFailed,
     /// The blocks of its fused pair are its own.
     ClaimGranted,
-    /// Blocks that it is about were released, perhaps all.
+    /// A claim in whose scope it was is over, perhaps all of them.
     BlocksReleased,
     /// The last of its operations on disks has ended.
     DiskDone,
@@ -170,6 +170,8 @@ pub(super) const fn next(state: State, event: Event) -> Step {
         (S::AwaitClaim, E::PartnerFailed) => Step::Answer,
 
         (S::BlocksClaimed, E::BlocksReleased) => Step::StartDisk,
+        (S::BlocksClaimed, E::Aborted | E::Refused) => Step::Answer,
+        (S::BlocksClaimed, E::Abandoned) => Step::Release,
 
         (S::AtDisk, E::DiskDone) => Step::GoOnAtDisk,
 

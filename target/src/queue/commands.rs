@@ -192,7 +192,7 @@ impl Commands {
             self.execute(connection, resources, slot)?;
         }
         if from.leads_to(Step::StartDisk) {
-            self.table[slot].check_claims(resources)?;
+            self.table[slot].check_claims(connection, resources)?;
         }
         if from.leads_to(Step::StartClaimed) {
             self.table[slot].start_at_disk(connection, resources);

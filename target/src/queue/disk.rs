@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::model::disk_failure::{DiskAction, DiskFailure};
 use crate::nvm::{Access, Action, Extent, Place};
 use crate::resources::operations::DeferredOperation;
+use crate::resources::scope::Scope;
 use crate::resources::states::State;
 use crate::resources::{OpenDisk, Resources};
 
@@ -78,9 +79,9 @@ impl Request {
         self.state() == State::AtDisk && self.action.disk() == Some(disk)
     }
 
-    /// Whether a disk works on these blocks for it.
-    pub(super) fn is_working_on(&self, extent: &Extent) -> bool {
-        self.state() == State::AtDisk && self.action.extent().is_some_and(|own| own.overlaps(extent))
+    /// Whether a disk works in this scope for it, and for its host.
+    pub(super) fn is_working_in(&self, scope: &Scope, host: &[u8; 16]) -> bool {
+        self.state() == State::AtDisk && scope.covers(&self.action, host)
     }
 
     #[inline(always)]

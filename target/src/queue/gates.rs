@@ -85,20 +85,26 @@ impl Request {
         Ok(())
     }
 
-    /// A command whose blocks were claimed while it got its data waits with them.
+    /// A command that was claimed for somebody else while it got its data waits with them.
     #[inline(always)]
-    pub(super) fn check_claims(&self, resources: &mut Resources) -> Result<(), Stop> {
-        if resources.claims.concern(&self.action) {
+    pub(super) fn check_claims(&self, connection: &Connection, resources: &mut Resources) -> Result<(), Stop> {
+        if resources.claims.any_held() && self.is_forbidden(connection, resources) {
             resources.claims.delay(self.id());
             return Err(Stop::Wait(State::BlocksClaimed));
         }
         Ok(())
     }
+
+    #[cold]
+    fn is_forbidden(&self, connection: &Connection, resources: &Resources) -> bool {
+        let attached = connection.attached.as_ref();
+        attached.is_some_and(|attached| resources.claims.forbid(&self.action, attached.host_id()))
+    }
 }
 
 impl Connection {
     /// Whether a command has to wait, without buffers: its disk is hung, or still works on what the host has left
-    /// behind, or a fused pair has claimed its blocks.
+    /// behind, or somebody else has claimed what it is in.
     #[inline(always)]
     pub(super) fn holds_back(&self, resources: &Resources, action: &Action) -> bool {
         let Some(attached) = self.attached.as_ref().filter(|_| self.id != 0) else { return false };
@@ -126,7 +132,7 @@ impl Attachment {
             let is_hung = resources.disks.get(disk).is_some_and(|open| open.progress.is_hung());
             is_hung || (fenced && self.controller.is_fenced(disk))
         };
-        resources.claims.concern(action) || action.disk().is_some_and(is_hung_or_fenced)
+        resources.claims.concern(action, self.host_id()) || action.disk().is_some_and(is_hung_or_fenced)
     }
 }
 

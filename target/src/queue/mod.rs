@@ -54,7 +54,7 @@ use ringfab_spec::{Status, SubmissionEntry};
 use crate::controller::{Controller, LEFT_BEHIND_PATIENCE};
 use crate::failure::Failure;
 use crate::model::{TlsChannel, Way};
-use crate::nvm::{Extent, Kind};
+use crate::nvm::Kind;
 use crate::placement::Place;
 use crate::resources::{ClaimId, HostId, RequestId, Resources};
 use crate::transport::{Disconnection, Endpoint, FetchId, Link};
@@ -376,10 +376,11 @@ impl Queue {
         table.waiting().filter(at_disk).map(|slot| table[slot].action.kind())
     }
 
-    /// Whether a disk works on these blocks for a request.
-    pub(crate) fn is_working_on(&self, extent: &Extent) -> bool {
-        let table = &self.commands.table;
-        table.waiting().any(|slot| table[slot].is_working_on(extent))
+    /// Whether a disk works in this scope for a request.
+    pub(crate) fn is_working_in(&self, scope: &Scope) -> bool {
+        let Some(attached) = &self.connection.attached else { return false };
+        let (table, host) = (&self.commands.table, attached.host_id());
+        table.waiting().any(|slot| table[slot].is_working_in(scope, host))
     }
 
     /// Takes no more commands, and ends the connection once the outstanding ones have completed. Parked event

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | [`hosts`] | what each host holds of the core's buffers, and its requests that wait for more |
 //! | [`disks`] | the core's own disk of each namespace, and the table of namespaces |
-//! | [`claims`] | claims of fused operations to blocks; `claiming` passes them from core to core |
+//! | [`claims`], [`scope`] | claims, and what they are about; `claiming` passes them from core to core |
 //! | [`held_back`] | requests that wait for a disk that does not answer |
 //! | [`operations`] | operations of disks under way |
 //! | [`limited`] | commands that wait because a limit has been reached |
@@ -24,6 +24,7 @@ pub(crate) mod messages;
 pub(crate) mod operations;
 pub(crate) mod owner;
 mod request_id;
+pub(crate) mod scope;
 pub(crate) mod states;
 pub(crate) mod turns;
 

@@ -16,6 +16,7 @@
 //! | `administrator` | what is served is changed, on all cores while they run |
 //! | `changes` | what is served changes |
 //! | `aborts` | commands that wait on one core are aborted from another |
+//! | `rest` | the control side brings a disk to rest |
 //! | [`content`] | what a sector looks like |
 //! | [`trace`] | the story, for whoever has to understand a failure |
 
@@ -30,6 +31,7 @@ pub mod client;
 pub mod content;
 mod engines;
 pub mod register;
+mod rest;
 pub mod rival;
 pub mod scenario;
 pub mod server;
@@ -45,6 +47,7 @@ use ringfab_target::core::CoreUsage;
 
 pub use aborts::run_aborts;
 pub use changes::{run_all_or_none, run_changes};
+pub use rest::run_rests;
 
 use chaos::{Chaos, Incident};
 use client::Client;

@@ -80,6 +80,8 @@ pub(super) enum Role {
         /// The kernel protects its records: see [`TlsKeys`](crate::TlsKeys).
         protected: bool,
     },
+    /// A socket for datagrams.
+    Datagrams,
     /// A listening socket.
     Listener {
         /// What accepted connections complete.
@@ -107,6 +109,7 @@ pub(super) struct SocketFile {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Socket,
+    Datagrams,
     Listener,
     File,
 }
@@ -119,6 +122,7 @@ impl Role {
     fn kind(&self) -> Kind {
         match self {
             Role::Socket { .. } => Kind::Socket,
+            Role::Datagrams => Kind::Datagrams,
             Role::Listener { .. } => Kind::Listener,
             Role::File { .. } => Kind::File,
         }
@@ -293,7 +297,7 @@ impl Descriptors {
     }
 }
 
-/// Where a listener is and where an accepted socket comes from.
-pub(super) fn tcp_address(address: &socket2::SockAddr) -> io::Result<SocketAddr> {
-    address.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a TCP socket"))
+/// Where a socket is, and where an accepted one comes from.
+pub(super) fn internet_address(address: &socket2::SockAddr) -> io::Result<SocketAddr> {
+    address.as_socket().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not an internet socket"))
 }

@@ -13,7 +13,7 @@ use super::descriptors::{Kind, Role};
 use super::in_flight::InFlight;
 use super::open::open;
 use super::operations::{OperationKind, Transfer};
-use crate::{Allocate, FileId, FileInfo, FileOptions, OnClose, Payload, Token};
+use crate::{Allocate, FileId, FileInfo, FileOptions, FileRange, OnClose, Payload, Token};
 
 impl Ring {
     pub(crate) fn open_file(&mut self, path: &Path, options: FileOptions) -> io::Result<(FileId, FileInfo)> {
@@ -43,15 +43,9 @@ impl Ring {
         }
     }
 
-    pub(crate) fn read_file(
-        &mut self,
-        file: FileId,
-        offset: u64,
-        buffer: Buffer,
-        at: usize,
-        length: usize,
-        token: Token,
-    ) {
+    #[inline]
+    pub(crate) fn read_file(&mut self, file: FileId, range: FileRange, buffer: Buffer, token: Token) {
+        let FileRange { offset, at, length } = range;
         let pointer = buffer.io_pointer(at, length);
         let Some(index) = self.in_flight.find_file(file) else {
             return self.in_flight.refuse(token, libc::ECANCELED, Payload::Buffer(buffer));
@@ -70,17 +64,16 @@ impl Ring {
         self.in_flight.start(token, index, held);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a write has this many parts")]
+    #[inline]
     pub(crate) fn write_file(
         &mut self,
         file: FileId,
-        offset: u64,
+        range: FileRange,
         source: SharedBuffer,
-        at: usize,
-        length: usize,
         durable: bool,
         token: Token,
     ) {
+        let FileRange { offset, at, length } = range;
         let pointer = source.io_pointer(at, length);
         let Some(index) = self.in_flight.find_file(file) else {
             return self.in_flight.refuse(token, libc::ECANCELED, Payload::SharedBuffer(source));

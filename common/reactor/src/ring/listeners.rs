@@ -12,7 +12,7 @@ use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 
 use super::Ring;
 use super::clock::clock;
-use super::descriptors::{Kind, Role, SocketFile, tcp_address};
+use super::descriptors::{Kind, Role, SocketFile, internet_address};
 use super::in_flight::InFlight;
 use super::operations::{OperationKind, Outcome};
 use super::sockets::tcp_socket;
@@ -138,7 +138,7 @@ fn listen_tcp(address: SocketAddr, options: &SocketOptions) -> io::Result<(Socke
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;
-    let bound = tcp_address(&socket.local_addr()?)?;
+    let bound = internet_address(&socket.local_addr()?)?;
     Ok((socket, bound))
 }
 

@@ -2,6 +2,7 @@
 
 mod buffers;
 mod clock;
+mod datagrams;
 mod descriptors;
 mod direct;
 mod drain;

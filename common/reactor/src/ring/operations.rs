@@ -7,7 +7,7 @@ use ringfab_base::{SlotId, Slots};
 use ringfab_memory::{Buffer, SharedBuffer};
 use socket2::SockAddr;
 
-use crate::{Payload, ReceiveOp, SendBatch, Token};
+use crate::{Datagram, Payload, ReceiveOp, SendBatch, Token};
 
 /// An operation that works on no descriptor of the table.
 pub(super) const NO_DESCRIPTOR: u32 = u32::MAX;
@@ -41,6 +41,10 @@ pub(super) enum OperationKind {
     /// A send, which goes on until the batch is empty.
     /// A socket whose records the kernel seals takes no `MSG_WAITALL`.
     Send { batch: Box<SendBatch>, sealed: bool },
+    /// A send of a datagram.
+    SendDatagram(Box<Datagram>),
+    /// A receive of one.
+    ReceiveDatagram(Box<Datagram>),
     /// A read of a file.
     Read(Transfer<Buffer>),
     /// A write to a file, which reaches stable storage when `durable`.
@@ -122,6 +126,12 @@ impl Operation {
             OperationKind::Accept => opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build(),
             OperationKind::Receive { operation, poll_first } => receive_entry(fd, operation, *poll_first),
             OperationKind::Send { batch, sealed } => send_entry(fd, batch, *sealed),
+            OperationKind::SendDatagram(datagram) => {
+                opcode::SendMsg::new(fd, datagram.prepare_send()).build()
+            }
+            OperationKind::ReceiveDatagram(room) => {
+                opcode::RecvMsg::new(fd, room.prepare_receive()).build()
+            }
             OperationKind::Read(transfer) => read_entry(fd, transfer),
             OperationKind::Write { transfer, durable } => write_entry(fd, transfer, *durable),
             OperationKind::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
@@ -152,6 +162,9 @@ impl Operation {
         match self.held {
             OperationKind::Receive { operation, .. } => Payload::Receive(operation),
             OperationKind::Send { batch, .. } => Payload::Send(batch),
+            OperationKind::SendDatagram(datagram) | OperationKind::ReceiveDatagram(datagram) => {
+                Payload::Datagram(datagram)
+            }
             OperationKind::Read(transfer) => Payload::Buffer(transfer.memory),
             OperationKind::Write { transfer, .. } => Payload::SharedBuffer(transfer.memory),
             OperationKind::Size(_, status) => Payload::FileBytes(status.stx_size),

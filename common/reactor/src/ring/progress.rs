@@ -29,6 +29,13 @@ impl Operation {
                 operation.set_received(result.map_or(0, |bytes| bytes as usize));
                 Progress::Done(result)
             }
+            OperationKind::ReceiveDatagram(room) => {
+                match result {
+                    Ok(bytes) => room.set_received(bytes as usize),
+                    Err(_) => room.set_empty(),
+                }
+                Progress::Done(result)
+            }
             OperationKind::Send { batch, .. } => send_progress(batch, result, ending),
             OperationKind::Read(transfer) => {
                 read_progress(transfer, result, ending, || descriptors.offset_align(descriptor))

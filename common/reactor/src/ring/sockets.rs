@@ -8,7 +8,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::Ring;
-use super::descriptors::{Kind, Owner, Role, tcp_address};
+use super::descriptors::{Kind, Owner, Role, internet_address};
 use super::in_flight::InFlight;
 use super::operations::{Operation, OperationKind};
 use crate::record::RecordControl;
@@ -33,7 +33,7 @@ impl Ring {
         let fd =
             self.in_flight.descriptors.fd(index).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
         let socket = SockRef::from(&fd);
-        Ok((tcp_address(&socket.local_addr()?)?, tcp_address(&socket.peer_addr()?)?))
+        Ok((internet_address(&socket.local_addr()?)?, internet_address(&socket.peer_addr()?)?))
     }
 
     pub(crate) fn receive(&mut self, socket: SocketId, operation: Box<ReceiveOp>, token: Token) {
@@ -187,6 +187,16 @@ pub(super) fn tcp_socket(address: SocketAddr, options: &SocketOptions) -> io::Re
         let idle = idle.max(Duration::from_secs(1));
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(idle))?;
     }
+    set_class_and_buffers(&socket, address, options)?;
+    Ok(socket)
+}
+
+/// What concerns streams and datagrams.
+pub(super) fn set_class_and_buffers(
+    socket: &Socket,
+    address: SocketAddr,
+    options: &SocketOptions,
+) -> io::Result<()> {
     if let Some(dscp) = options.dscp {
         // The two bits below it are the kernel's, for explicit congestion notification.
         let class = u32::from(dscp) << 2;
@@ -199,5 +209,5 @@ pub(super) fn tcp_socket(address: SocketAddr, options: &SocketOptions) -> io::Re
         socket.set_send_buffer_size(bytes as usize)?;
         socket.set_recv_buffer_size(bytes as usize)?;
     }
-    Ok(socket)
+    Ok(())
 }

@@ -26,6 +26,8 @@ pub(super) enum Event {
     DiskPart { operation: u64 },
     /// A disk operation completes.
     DiskDone { operation: u64 },
+    /// A datagram arrives.
+    Datagram { datagram: u64 },
     /// A message between cores arrives.
     Letter { letter: u64 },
 }

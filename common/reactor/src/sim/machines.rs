@@ -304,7 +304,7 @@ impl Machines {
         Err(errno(libc::EADDRNOTAVAIL))
     }
 
-    fn is_local(&self, host: HostId, ip: IpAddr) -> bool {
+    pub(super) fn is_local(&self, host: HostId, ip: IpAddr) -> bool {
         ip.is_unspecified() || ip.is_loopback() || ip == self.hosts[host.0 as usize].address
     }
 

@@ -24,6 +24,10 @@ pub struct LinkFaults {
     pub cut_probability: f64,
     /// How probable it is that a connection is refused although somebody listens.
     pub refuse_probability: f64,
+    /// How probable it is that a datagram is lost.
+    pub loss_probability: f64,
+    /// How probable it is that one comes twice. Each is on its way by itself, so that one may overtake another.
+    pub duplicate_probability: f64,
     /// Bytes that may be on their way to an end and wait there; a send completes when its last byte is within.
     pub buffer_bytes: usize,
     /// How much later, at most, an end learns that the other one, or the network, has given the connection up. It takes
@@ -41,6 +45,8 @@ impl Default for LinkFaults {
             chunk_max: usize::MAX,
             cut_probability: 0.0,
             refuse_probability: 0.0,
+            loss_probability: 0.0,
+            duplicate_probability: 0.0,
             buffer_bytes: 256 * 1024,
             late_max: Duration::ZERO,
             late_data: false,
@@ -172,7 +178,7 @@ impl Net {
         link.and_then(|link| link.faults.as_ref()).unwrap_or(&self.default_link)
     }
 
-    fn is_partitioned(&self, a: HostId, b: HostId) -> bool {
+    pub(super) fn is_partitioned(&self, a: HostId, b: HostId) -> bool {
         self.links.get(&(a.min(b), a.max(b))).is_some_and(|link| link.partitioned)
     }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use ringfab_memory::{Buffer, SharedBuffer};
 
 use super::HostId;
+use super::datagrams::Asker;
 use super::disk_ops::Kind;
 use super::machines::{EndKey, PortKey, errno};
 use super::net::{Owner, SocketHandle};
@@ -21,7 +22,7 @@ use super::state::State;
 use crate::mailbox::Wake;
 use crate::monitor::Watch;
 use crate::{
-    Allocate, Bind, Completion, FileId, FileInfo, FileOptions, ListenAddr, ListenerId, Monitor, OnClose,
+    Allocate, Bind, Completion, Datagram, DatagramSocketId, FileId, FileInfo, FileOptions, FileRange, ListenAddr, ListenerId, Monitor, OnClose,
     Payload, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token, Wait,
     Waker,
 };
@@ -233,6 +234,32 @@ impl Port {
         Ok(id)
     }
 
+    pub(crate) fn bind_datagrams(
+        &mut self,
+        address: SocketAddr,
+        _options: &SocketOptions,
+    ) -> io::Result<(DatagramSocketId, SocketAddr)> {
+        let State { machines, datagrams, .. } = &mut *self.living()?;
+        datagrams.bind(machines, self.key, address)
+    }
+
+    pub(crate) fn send_datagram(&mut self, socket: DatagramSocketId, datagram: Box<Datagram>, token: Token) {
+        let Some(mut state) = self.submit() else { return };
+        let State { machines, net, datagrams, .. } = &mut *state;
+        datagrams.send(machines, net, socket, datagram, Asker { port: self.key, token });
+    }
+
+    pub(crate) fn receive_datagram(&mut self, socket: DatagramSocketId, room: Box<Datagram>, token: Token) {
+        let Some(mut state) = self.submit() else { return };
+        let State { machines, datagrams, .. } = &mut *state;
+        datagrams.receive(machines, socket, room, Asker { port: self.key, token });
+    }
+
+    pub(crate) fn close_datagrams(&mut self, socket: DatagramSocketId) {
+        let State { machines, datagrams, .. } = &mut *self.state.borrow_mut();
+        datagrams.close(machines, socket);
+    }
+
     /// Opens a disk of this host by its path, as a block device.
     ///
     /// # Errors
@@ -253,29 +280,20 @@ impl Port {
         self.state.borrow_mut().machines.ports[self.key].files.remove(file.0);
     }
 
-    pub(crate) fn read_file(
-        &mut self,
-        file: FileId,
-        offset: u64,
-        buffer: Buffer,
-        at: usize,
-        length: usize,
-        token: Token,
-    ) {
+    pub(crate) fn read_file(&mut self, file: FileId, range: FileRange, buffer: Buffer, token: Token) {
+        let FileRange { offset, at, length } = range;
         self.start(file, Kind::Read { offset, buffer, at, length }, token);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "a write has this many parts")]
     pub(crate) fn write_file(
         &mut self,
         file: FileId,
-        offset: u64,
+        range: FileRange,
         source: SharedBuffer,
-        at: usize,
-        length: usize,
         durable: bool,
         token: Token,
     ) {
+        let FileRange { offset, at, length } = range;
         self.start(file, Kind::Write { offset, source, at, length, durable }, token);
     }
 

@@ -2,6 +2,7 @@
 
 use super::HostId;
 use super::core::Event;
+use super::datagrams::Datagrams;
 use super::disk_ops::Disks;
 use super::machines::{Machines, PortKey};
 use super::net::Net;
@@ -11,17 +12,23 @@ use crate::Time;
 pub(super) struct State {
     pub(super) machines: Machines,
     pub(super) net: Net,
+    pub(super) datagrams: Datagrams,
     pub(super) disks: Disks,
 }
 
 impl State {
     pub(super) fn new(seed: u64) -> Self {
-        Self { machines: Machines::new(seed), net: Net::default(), disks: Disks::default() }
+        Self {
+            machines: Machines::new(seed),
+            net: Net::default(),
+            datagrams: Datagrams::default(),
+            disks: Disks::default(),
+        }
     }
 
     /// Handles every event whose time has come.
     pub(super) fn run_due(&mut self) {
-        let Self { machines, net, disks } = self;
+        let Self { machines, net, datagrams, disks } = self;
         net.close_orphans(machines);
         machines.collect_mail();
         while let Some(event) = machines.core.pop_due() {
@@ -29,6 +36,7 @@ impl State {
                 Event::Wire { connection, side } => net.wire_due(machines, connection, side),
                 Event::DiskPart { operation } => disks.disk_part_due(machines, operation),
                 Event::DiskDone { operation } => disks.disk_done_due(machines, operation),
+                Event::Datagram { datagram } => datagrams.arrive(machines, datagram),
                 Event::Letter { letter } => machines.letter_due(letter),
             }
         }
@@ -55,15 +63,17 @@ impl State {
         for end in port.silence() {
             self.net.close_end(&mut self.machines, end);
         }
+        self.datagrams.end_port(key);
     }
 
     /// The end of a host: nobody says goodbye, and the disks forget.
     pub(super) fn crash(&mut self, host: HostId) {
-        let Self { machines, net, disks } = self;
+        let Self { machines, net, datagrams, disks } = self;
         machines.core.record(&[u64::from(host.0)]);
         net.close_orphans(machines);
-        for port in machines.ports.iter_mut().filter(|port| port.host == host) {
+        for (key, port) in machines.ports.iter_mut().enumerate().filter(|(_, port)| port.host == host) {
             port.silence();
+            datagrams.end_port(key);
         }
         net.crash_ends(machines, host);
         disks.crash_disks(machines, host);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ringfab_memory::{Pool, SharedBuffer};
 use ringfab_reactor::sim::{DiskFaults, HostId, World};
-use ringfab_reactor::{Allocate, Completion, FileId, FileOptions, OnClose, Payload, Reactor, Token, Wait};
+use ringfab_reactor::{Allocate, Completion, FileId, FileOptions, FileRange, OnClose, Payload, Reactor, Token, Wait};
 
 use crate::{collect, errno_of, only, pool};
 
@@ -32,7 +32,7 @@ impl Machine {
         world.add_disk(host, PATH, DISK_BYTES, faults);
         let mut reactor = Reactor::simulated(&world, host);
         let options = FileOptions { direct: true, read_only: false };
-        let (file, info) = reactor.open_file(Path::new(PATH), options).expect("the disk");
+        let (file, info) = reactor.files().open(Path::new(PATH), options).expect("the disk");
         assert_eq!((info.bytes, info.offset_align, info.memory_align), (DISK_BYTES, 512, 512));
         Self { world, host, reactor, file, pool: pool(16384, 16) }
     }
@@ -45,7 +45,7 @@ impl Machine {
 
     fn start_write(&mut self, offset: u64, byte: u8, length: usize, durable: bool) {
         let source = self.filled(byte, length);
-        self.reactor.write_file(self.file, offset, source, 0, length, durable, WRITE);
+        self.reactor.files().write(self.file, FileRange { offset, at: 0, length }, source, durable, WRITE);
     }
 
     fn write(&mut self, offset: u64, byte: u8, length: usize, durable: bool) -> Completion {
@@ -55,7 +55,7 @@ impl Machine {
 
     fn start_read(&mut self, offset: u64, length: usize) {
         let buffer = self.pool.take(length).expect("a buffer");
-        self.reactor.read_file(self.file, offset, buffer, 0, length, READ);
+        self.reactor.files().read(self.file, FileRange { offset, at: 0, length }, buffer, READ);
     }
 
     fn read(&mut self, offset: u64, length: usize) -> Vec<u8> {
@@ -67,7 +67,7 @@ impl Machine {
     }
 
     fn sync(&mut self) {
-        self.reactor.sync_file(self.file, SYNC);
+        self.reactor.files().sync(self.file, SYNC);
         only(&self.world, &mut self.reactor).result.expect("synced");
     }
 
@@ -76,7 +76,7 @@ impl Machine {
         self.world.crash(self.host);
         self.reactor = Reactor::simulated(&self.world, self.host);
         let options = FileOptions { direct: true, read_only: false };
-        self.file = self.reactor.open_file(Path::new(PATH), options).expect("it is still there").0;
+        self.file = self.reactor.files().open(Path::new(PATH), options).expect("it is still there").0;
     }
 
     /// The first byte of each sector, after checking that the sector is uniform.
@@ -99,17 +99,17 @@ fn what_one_host_writes_to_a_disk_that_it_shares_another_reads_and_no_crash_of_e
     let pool = pool(4096, 2);
     let mut reactors = hosts.map(|host| Reactor::simulated(&world, host));
     let mut open = |index: usize, path: &str| {
-        reactors[index].open_file(path.as_ref(), FileOptions::default()).expect("it is there").0
+        reactors[index].files().open(path.as_ref(), FileOptions::default()).expect("it is there").0
     };
     let [near, far] = [open(0, "/disk"), open(1, "/dev/other")];
     let mut buffer = pool.take(512).expect("a buffer");
     buffer.set_len(512);
     buffer.fill(7);
-    reactors[0].write_file(near, 512, buffer.share(), 0, 512, false, WRITE);
+    reactors[0].files().write(near, FileRange { offset: 512, at: 0, length: 512 }, buffer.share(), false, WRITE);
     assert_eq!(only(&world, &mut reactors[0]).result.expect("written"), 512);
     world.crash(hosts[0]);
     world.crash(hosts[0]);
-    reactors[1].read_file(far, 512, pool.take(512).expect("a buffer"), 0, 512, READ);
+    reactors[1].files().read(far, FileRange { offset: 512, at: 0, length: 512 }, pool.take(512).expect("a buffer"), READ);
     let completion = only(&world, &mut reactors[1]);
     let Payload::Buffer(buffer) = completion.payload else { panic!("a read gives its buffer back") };
     assert!(buffer[..512].iter().all(|byte| *byte == 7), "it was not synced, and is there all the same");
@@ -123,13 +123,13 @@ fn a_disk_can_be_opened_as_often_as_is_left() {
     world.add_disk(host, "/disk", 4096, DiskFaults::default());
     let mut reactor = Reactor::simulated(&world, host);
     world.set_opens_left(host, "/disk", Some(1));
-    let (file, _) = reactor.open_file("/disk".as_ref(), FileOptions::default()).expect("one is left");
-    let refused = reactor.open_file("/disk".as_ref(), FileOptions::default()).expect_err("none is left");
+    let (file, _) = reactor.files().open("/disk".as_ref(), FileOptions::default()).expect("one is left");
+    let refused = reactor.files().open("/disk".as_ref(), FileOptions::default()).expect_err("none is left");
     assert_eq!((refused.raw_os_error(), world.open_files(host, "/disk")), (Some(libc::EMFILE), 1));
-    reactor.close_file(file, OnClose::Finish);
+    reactor.files().close(file, OnClose::Finish);
     world.set_opens_left(host, "/disk", None);
     assert_eq!(world.open_files(host, "/disk"), 0);
-    assert!(reactor.open_file("/disk".as_ref(), FileOptions::default()).is_ok());
+    assert!(reactor.files().open("/disk".as_ref(), FileOptions::default()).is_ok());
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_sync_covers_what_had_completed_when_it_was_asked_for_and_nothing_later() {
     for seed in 0..80 {
         let mut machine = Machine::new(seed, faults.clone());
         machine.write(0, 1, 512, false);
-        machine.reactor.sync_file(machine.file, SYNC);
+        machine.reactor.files().sync(machine.file, SYNC);
         machine.start_write(512, 2, 512, false);
         collect(&machine.world, &mut machine.reactor);
         assert_eq!(machine.world.read_stable(machine.host, PATH, 0, 1), [1]);
@@ -269,7 +269,7 @@ fn injected_errors_reach_their_operation_and_give_its_memory_back() {
     assert!(matches!(written.payload, Payload::SharedBuffer(_)));
     machine.start_read(0, 4096);
     assert_eq!(errno_of(&only(&machine.world, &mut machine.reactor)), Some(libc::EIO));
-    machine.reactor.sync_file(machine.file, SYNC);
+    machine.reactor.files().sync(machine.file, SYNC);
     assert_eq!(errno_of(&only(&machine.world, &mut machine.reactor)), Some(libc::EIO));
     let full = DiskFaults { full_probability: 1.0, ..DiskFaults::default() };
     machine.world.set_disk_faults(machine.host, PATH, full);
@@ -287,7 +287,7 @@ fn deallocating_and_zeroing_read_as_zeroes_and_are_volatile_until_a_sync() {
     for (seed, what) in (0..40).zip([Allocate::PunchHole, Allocate::ZeroRange].into_iter().cycle()) {
         let mut machine = Machine::new(seed, DiskFaults::default());
         machine.write(0, 1, 4096, true);
-        machine.reactor.allocate_file(machine.file, what, 512, 1024, ZERO);
+        machine.reactor.files().allocate(machine.file, what, 512, 1024, ZERO);
         let completion = only(&machine.world, &mut machine.reactor);
         assert_eq!((completion.token, completion.result.expect("zeroed")), (ZERO, 0));
         assert_eq!(machine.sectors(0, 2048), [1, 0, 0, 1]);
@@ -303,15 +303,15 @@ fn what_the_kernel_refuses_is_refused() {
     assert_eq!(errno_of(&machine.write(1, 1, 512, false)), Some(libc::EINVAL), "offset");
     assert_eq!(errno_of(&machine.write(0, 1, 511, false)), Some(libc::EINVAL), "length");
     let source = machine.filled(1, 4096);
-    machine.reactor.write_file(machine.file, 0, source, 64, 512, false, WRITE);
+    machine.reactor.files().write(machine.file, FileRange { offset: 0, at: 64, length: 512 }, source, false, WRITE);
     assert_eq!(errno_of(&only(&machine.world, &mut machine.reactor)), Some(libc::EINVAL), "memory");
     assert_eq!(errno_of(&machine.write(DISK_BYTES, 1, 512, false)), Some(libc::ENOSPC));
     assert_eq!(errno_of(&machine.write(DISK_BYTES - 512, 1, 1024, false)), Some(libc::ENOSPC));
     assert_eq!(machine.read(DISK_BYTES - 512, 1024), [1; 512], "a read ends where the disk does");
     assert!(machine.read(DISK_BYTES, 512).is_empty());
-    machine.reactor.allocate_file(machine.file, Allocate::PunchHole, 0, 0, ZERO);
+    machine.reactor.files().allocate(machine.file, Allocate::PunchHole, 0, 0, ZERO);
     assert_eq!(errno_of(&only(&machine.world, &mut machine.reactor)), Some(libc::EINVAL));
-    let missing = machine.reactor.open_file(Path::new("/dev/other"), FileOptions::default());
+    let missing = machine.reactor.files().open(Path::new("/dev/other"), FileOptions::default());
     assert_eq!(missing.expect_err("no such disk").raw_os_error(), Some(libc::ENOENT));
 }
 
@@ -319,13 +319,13 @@ fn what_the_kernel_refuses_is_refused() {
 fn a_file_open_for_reading_refuses_writes_and_a_closed_one_everything_new() {
     let mut machine = Machine::new(4, DiskFaults::default());
     let options = FileOptions { direct: false, read_only: true };
-    let (readable, info) = machine.reactor.open_file(Path::new(PATH), options).expect("the disk");
+    let (readable, info) = machine.reactor.files().open(Path::new(PATH), options).expect("the disk");
     assert_eq!((info.offset_align, info.memory_align), (1, 1));
     machine.file = readable;
     assert_eq!(errno_of(&machine.write(0, 1, 512, false)), Some(libc::EBADF));
     machine.start_read(3, 5);
-    machine.reactor.close_file(readable, OnClose::Cancel);
-    machine.reactor.sync_file(readable, SYNC);
+    machine.reactor.files().close(readable, OnClose::Cancel);
+    machine.reactor.files().sync(readable, SYNC);
     let completions = collect(&machine.world, &mut machine.reactor);
     let results: Vec<_> = completions.iter().map(|done| (done.token, errno_of(done))).collect();
     assert_eq!(results, [(SYNC, Some(libc::ECANCELED)), (READ, None)]);
@@ -337,7 +337,7 @@ fn the_end_of_a_process_loses_nothing_that_the_disk_was_given() {
     machine.write(0, 1, 4096, false);
     machine.start_write(4096, 2, 4096, false);
     machine.reactor = Reactor::simulated(&machine.world, machine.host);
-    let (file, _) = machine.reactor.open_file(Path::new(PATH), FileOptions::default()).expect("the disk");
+    let (file, _) = machine.reactor.files().open(Path::new(PATH), FileOptions::default()).expect("the disk");
     machine.file = file;
     machine.reactor.turn(Wait::No).expect("a turn");
     while machine.world.advance() {}
@@ -361,20 +361,20 @@ fn a_disk_can_be_filled_and_looked_at_from_outside() {
 fn a_write_back_that_fails_is_told_once_by_each_file_and_not_by_one_that_is_opened_later() {
     let mut machine = Machine::new(1, DiskFaults::default());
     let options = FileOptions { direct: true, read_only: false };
-    let other = machine.reactor.open_file(Path::new(PATH), options).expect("the disk").0;
+    let other = machine.reactor.files().open(Path::new(PATH), options).expect("the disk").0;
     machine.write(0, 1, 512, false).result.expect("in the cache");
     machine.world.fail_write_back(machine.host, PATH);
     assert_eq!(machine.sectors(0, 512), [0], "it is lost");
     let mut sync = |file| {
-        machine.reactor.sync_file(file, SYNC);
+        machine.reactor.files().sync(file, SYNC);
         only(&machine.world, &mut machine.reactor).result.map_err(|error| error.raw_os_error())
     };
     assert_eq!(sync(machine.file), Err(Some(libc::EIO)));
     assert_eq!(sync(machine.file), Ok(0), "it was told");
     assert_eq!(sync(other), Err(Some(libc::EIO)));
     assert_eq!(sync(other), Ok(0));
-    let late = machine.reactor.open_file(Path::new(PATH), options).expect("the disk").0;
-    machine.reactor.sync_file(late, SYNC);
+    let late = machine.reactor.files().open(Path::new(PATH), options).expect("the disk").0;
+    machine.reactor.files().sync(late, SYNC);
     only(&machine.world, &mut machine.reactor).result.expect("it has heard of nothing");
     machine.world.fail_write_back(machine.host, PATH);
     let durable = machine.write(0, 2, 512, true).result.expect_err("a durable write tells, too");

@@ -1,5 +1,6 @@
 //! The simulated world, through the methods that everything above it uses.
 
+mod datagrams;
 mod disks;
 mod echo;
 mod network;

@@ -57,7 +57,8 @@ fn the_automaton_of_a_request_is_this_one() {
             "AwaitPartner: PairHasData -> Claim, CompareSucceeded -> StartClaimed, WriteDone -> Answer, \
              PartnerFailed -> Answer",
             "AwaitClaim: PartnerFailed -> Answer, ClaimGranted -> StartClaimed",
-            "BlocksClaimed: BlocksReleased -> StartDisk",
+            "BlocksClaimed: BlocksReleased -> StartDisk, Aborted -> Answer, Refused -> Answer, \
+             Abandoned -> Release",
             "AtDisk: DiskDone -> GoOnAtDisk",
             "AtWorker: WorkerDone -> Answer, Aborted -> Answer, Abandoned -> Release",
             "Computing: WorkerDone -> QueueForBuffers, Aborted -> Answer, Abandoned -> Release",
@@ -113,8 +114,9 @@ fn a_command_that_nobody_works_on_can_be_aborted_and_no_other() {
     let states: Vec<State> = State::ALL.into_iter().filter(can).collect();
     let before_its_turn = [State::AwaitLimit, State::AwaitTurn, State::AwaitFused];
     let before_buffers = [State::HeldBack, State::NeedBuffer];
+    let with_data = [State::BlocksClaimed];
     let elsewhere = [State::AtWorker, State::Computing, State::Parked];
-    assert_eq!(states, [&before_its_turn[..], &before_buffers, &elsewhere].concat());
+    assert_eq!(states, [&before_its_turn[..], &before_buffers, &with_data, &elsewhere].concat());
 }
 
 #[test]

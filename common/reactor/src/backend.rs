@@ -1,0 +1,23 @@
+//! Who does the work of a reactor.
+
+use crate::ring::Ring;
+use crate::sim::Port;
+
+/// A core's ring, or its simulation. What a simulation has no need for is the ring's alone.
+#[derive(Debug)]
+pub(crate) enum Backend {
+    Ring(Box<Ring>),
+    Simulated(Box<Port>),
+}
+
+/// Calls the same method of whichever backend there is.
+macro_rules! dispatch {
+    ($backend:expr, $method:ident($($argument:expr),*)) => {
+        match $backend {
+            Backend::Ring(ring) => ring.$method($($argument),*),
+            Backend::Simulated(port) => port.$method($($argument),*),
+        }
+    };
+}
+
+pub(crate) use dispatch;
