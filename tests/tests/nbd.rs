@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ringfab_tests::{NQN, PATIENCE, Service, TestTarget, file_target, free_port, have, not_run, run_bounded};
+use ringfab_tests::{
+    NQN, PATIENCE, Service, TestTarget, file_target, free_port, have, not_run, run_bounded, wait_until,
+};
 
 const MEMORY: &str = "[[subsystem.namespace]]\nmemory = \"64MiB\"\nblock_bytes = 512\n";
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -149,7 +151,7 @@ fn connections_are_spread_over_engine_threads_with_queues_of_their_own() {
         drop(clients);
         service.signal("TERM");
         assert!(service.wait(PATIENCE).success(), "{}", service.log());
-        assert!(target.target.controllers().is_empty(), "it has left in order");
+        wait_until("it has left in order", || target.target.controllers().is_empty());
     }
 }
 

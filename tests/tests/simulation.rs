@@ -14,7 +14,9 @@ use ringfab_target::core::{CoreUsage, State, StateUsage};
 use ringfab_tests::world::content::Random;
 use ringfab_tests::world::rival::Counts;
 use ringfab_tests::world::scenario::{Incidents, Machines, Scenario, Tls};
-use ringfab_tests::world::{Outcome, run, run_aborts, run_all_or_none, run_changes, run_exact, run_loss, run_rests};
+use ringfab_tests::world::{
+    Outcome, run, run_aborts, run_all_or_none, run_changes, run_exact, run_loss, run_rests,
+};
 
 /// Worlds that every run looks at.
 const FIXED_SEEDS: std::ops::Range<u64> = 0..60;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use ringfab_base::{SlotId, Slots};
 use ringfab_memory::Buffer;
-use ringfab_reactor::{Allocate, Completion, FileId, FileInfo, FileOptions, FileRange, OnClose, Payload, Reactor};
+use ringfab_reactor::{
+    Allocate, Completion, FileId, FileInfo, FileOptions, FileRange, OnClose, Payload, Reactor,
+};
 
 use crate::device::{BlockDevice, OpenedFile};
 use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
@@ -153,7 +155,12 @@ impl FileDisk {
     #[inline]
     fn read(&mut self, reactor: &mut Reactor, id: SlotId, offset: u64, buffer: Buffer) {
         let length = buffer.len();
-        reactor.files().read(self.file, FileRange { offset, at: 0, length }, buffer, self.tokens.token(KIND, id));
+        reactor.files().read(
+            self.file,
+            FileRange { offset, at: 0, length },
+            buffer,
+            self.tokens.token(KIND, id),
+        );
     }
 
     /// Starts the operation of a slot, which is no read. One of several steps replaces the slot's stage.
@@ -163,7 +170,13 @@ impl FileDisk {
         match operation {
             Operation::Read { .. } => unreachable!("reads are started by themselves"),
             Operation::Write { offset, source, at, length, durable } => {
-                reactor.files().write(self.file, FileRange { offset, at: at as usize, length: length as usize }, source, durable, token);
+                reactor.files().write(
+                    self.file,
+                    FileRange { offset, at: at as usize, length: length as usize },
+                    source,
+                    durable,
+                    token,
+                );
             }
             Operation::Flush => reactor.files().sync(self.file, token),
             Operation::WriteZeroes { offset, length, deallocate, durable } => {
@@ -290,7 +303,13 @@ impl FileDisk {
             return;
         }
         let length = self.zeroes.0.len().min(usize::try_from(end - position).unwrap_or(usize::MAX));
-        reactor.files().write(self.file, FileRange { offset: position, at: 0, length }, self.zeroes.0.clone(), false, token);
+        reactor.files().write(
+            self.file,
+            FileRange { offset: position, at: 0, length },
+            self.zeroes.0.clone(),
+            false,
+            token,
+        );
     }
 }
 

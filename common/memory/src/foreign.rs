@@ -138,7 +138,8 @@ mod tests {
     #[test]
     fn two_who_have_the_same_file_see_what_the_other_writes() {
         let file = file(3 * PAGE_BYTES as u64);
-        let ours = ForeignMemory::map(file.as_fd(), PAGE_BYTES as u64, PAGE_BYTES + 100).expect("it is there");
+        let ours =
+            ForeignMemory::map(file.as_fd(), PAGE_BYTES as u64, PAGE_BYTES + 100).expect("it is there");
         let theirs = ForeignMemory::map(file.as_fd(), 0, 3 * PAGE_BYTES).expect("it is there");
         theirs.write_at(PAGE_BYTES + 7, b"a descriptor").expect("it is inside");
         let mut seen = [0; 12];
@@ -167,7 +168,8 @@ mod tests {
     #[test]
     fn a_range_that_is_not_in_the_file_is_not_mapped() {
         let file = file(8192);
-        for (offset, bytes) in [(0, 0), (0, 8193), (4096, 4097), (8192, 1), (1, 16), (u64::MAX - 4095, 4096)] {
+        for (offset, bytes) in [(0, 0), (0, 8193), (4096, 4097), (8192, 1), (1, 16), (u64::MAX - 4095, 4096)]
+        {
             let mapped = ForeignMemory::map(file.as_fd(), offset, bytes);
             assert!(matches!(mapped, Err(MemoryError::Map { .. })), "{offset} {bytes}");
         }

@@ -48,8 +48,7 @@ impl Mapping {
         let rounded = bytes.checked_next_multiple_of(PAGE_BYTES).unwrap_or(0);
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choosing aliases nothing of ours.
-        let base =
-            unsafe { libc::mmap(std::ptr::null_mut(), rounded, access, flags, descriptor, offset) };
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), rounded, access, flags, descriptor, offset) };
         let error = |source| MemoryError::Map { bytes, source };
         if base == libc::MAP_FAILED {
             return Err(error(std::io::Error::last_os_error()));

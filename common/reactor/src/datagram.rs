@@ -93,9 +93,10 @@ impl Datagram {
 
     /// The kernel has received so many bytes, as the message header says.
     pub(crate) fn set_received(&mut self, length: usize) {
+        let name = std::mem::replace(&mut self.name, SockAddrStorage::zeroed());
         // SAFETY: the kernel has written an address of this length to the storage, which was all zeroes or an address
         // before.
-        let from = unsafe { SockAddr::new(self.name, self.message.msg_namelen) };
+        let from = unsafe { SockAddr::new(name, self.message.msg_namelen) };
         (self.length, self.peer) = (length, from.as_socket());
         self.truncated = self.message.msg_flags & libc::MSG_TRUNC != 0;
     }

@@ -33,7 +33,9 @@ mod time;
 mod token;
 
 pub use batch::SendBatch;
-pub use completion::{Bind, Completion, DatagramSocketId, FileId, ListenerId, Payload, PeerAddr, SocketId, TimerId};
+pub use completion::{
+    Bind, Completion, DatagramSocketId, FileId, ListenerId, Payload, PeerAddr, SocketId, TimerId,
+};
 pub use config::{
     Allocate, FileInfo, FileOptions, FileRange, ListenAddr, OnClose, ReactorConfig, ReactorCounters,
     SocketOptions, Wait,

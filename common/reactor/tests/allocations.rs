@@ -77,7 +77,12 @@ fn round(
     operation.set_target(None, 0, 65536);
     reactor.receive(far, operation, token(1));
     reactor.send(near, batch, token(2));
-    reactor.files().read(file, FileRange { offset: 0, at: 0, length: 4096 }, pool.take(8192).expect("a buffer"), token(3));
+    reactor.files().read(
+        file,
+        FileRange { offset: 0, at: 0, length: 4096 },
+        pool.take(8192).expect("a buffer"),
+        token(3),
+    );
     let source = pool.take(8192).expect("a buffer").share();
     reactor.files().write(file, FileRange { offset: 8192, at: 0, length: 4096 }, source, false, token(4));
     let (mut sent, mut received, mut bytes, mut pending) = (None, None, 0, 4);

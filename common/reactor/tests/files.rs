@@ -49,7 +49,13 @@ impl Bench {
         let mut buffer = self.pool.take(bytes.len() + 4096).expect("a buffer");
         buffer[4096..].copy_from_slice(bytes);
         let shared_buffer = buffer.share();
-        self.reactor.files().write(self.file, FileRange { offset, at: 4096, length: bytes.len() }, shared_buffer, durable, token(1));
+        self.reactor.files().write(
+            self.file,
+            FileRange { offset, at: 4096, length: bytes.len() },
+            shared_buffer,
+            durable,
+            token(1),
+        );
         let completion = expect(&mut self.reactor, token(1));
         assert!(matches!(completion.payload, Payload::SharedBuffer(_)));
         completion.result.expect("written")
@@ -93,7 +99,12 @@ fn direct_files_say_what_alignment_they_need_and_refuse_less() {
     assert!(align.is_power_of_two() && (512..=65536).contains(&align), "{:?}", bench.info);
     assert!(bench.info.memory_align.is_power_of_two());
     let buffer = bench.pool.take(8192).expect("a buffer");
-    bench.reactor.files().read(bench.file, FileRange { offset: 1, at: 0, length: align as usize }, buffer, token(1));
+    bench.reactor.files().read(
+        bench.file,
+        FileRange { offset: 1, at: 0, length: align as usize },
+        buffer,
+        token(1),
+    );
     let completion = expect(&mut bench.reactor, token(1));
     assert_eq!(completion.result.expect_err("unaligned").raw_os_error(), Some(libc::EINVAL));
     let (_, info) = bench.reactor.files().open(&bench.path, FileOptions::default()).expect("open");
@@ -145,7 +156,12 @@ fn many_operations_at_once_complete_each_with_its_own_buffer() {
             for index in 0..8_u64 {
                 let buffer = bench.pool.take(4096).expect("a buffer");
                 let block = (round * 8 + index * 37) % 256;
-                bench.reactor.files().read(bench.file, FileRange { offset: block * 4096, at: 0, length: 4096 }, buffer, token(block as u32));
+                bench.reactor.files().read(
+                    bench.file,
+                    FileRange { offset: block * 4096, at: 0, length: 4096 },
+                    buffer,
+                    token(block as u32),
+                );
             }
             for _ in 0..8 {
                 let completion = next(&mut bench.reactor);
@@ -162,7 +178,12 @@ fn closing_a_file_with_operations_in_flight_gives_the_buffers_back() {
     for mut bench in benches() {
         for index in 0..8 {
             let buffer = bench.pool.take(131_072).expect("a buffer");
-            bench.reactor.files().read(bench.file, FileRange { offset: index * 131_072, at: 0, length: 131_072 }, buffer, token(1));
+            bench.reactor.files().read(
+                bench.file,
+                FileRange { offset: index * 131_072, at: 0, length: 131_072 },
+                buffer,
+                token(1),
+            );
         }
         bench.reactor.files().close(bench.file, OnClose::Cancel);
         for _ in 0..8 {
@@ -224,7 +245,12 @@ fn dropping_the_reactor_with_operations_in_flight_gives_the_buffers_back_soon() 
             let buffer = bench.pool.take(4096).expect("a buffer");
             bench.reactor.files().read(pipe, FileRange { offset: 0, at: 0, length: 4096 }, buffer, token(1));
             let buffer = bench.pool.take(4096).expect("a buffer");
-            bench.reactor.files().read(bench.file, FileRange { offset: 0, at: 0, length: 4096 }, buffer, token(1));
+            bench.reactor.files().read(
+                bench.file,
+                FileRange { offset: 0, at: 0, length: 4096 },
+                buffer,
+                token(1),
+            );
         }
         bench.reactor.turn(ringfab_reactor::Wait::No).expect("a turn");
         bench.pool.clone()

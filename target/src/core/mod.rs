@@ -55,8 +55,8 @@ use crate::transport::{self, Disconnection, Endpoint, FetchId, IncomingConnectio
 pub use crate::resources::states::{LatencySplit, State, StateUsage, WaitsFor};
 use admission::Admission;
 use bind::Listeners;
-pub use cores::{ControlClaim, Cores};
 pub(crate) use cores::{AllCores, CoresInTurns};
+pub use cores::{ControlClaim, Cores};
 use drain::Drain;
 use message::{AwaitedEnd, CoreMessage, CoreSender};
 pub(crate) use message::{ServeMessage, TakenAway};

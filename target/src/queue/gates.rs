@@ -87,7 +87,11 @@ impl Request {
 
     /// A command that was claimed for somebody else while it got its data waits with them.
     #[inline(always)]
-    pub(super) fn check_claims(&self, connection: &Connection, resources: &mut Resources) -> Result<(), Stop> {
+    pub(super) fn check_claims(
+        &self,
+        connection: &Connection,
+        resources: &mut Resources,
+    ) -> Result<(), Stop> {
         if resources.claims.any_held() && self.is_forbidden(connection, resources) {
             resources.claims.delay(self.id());
             return Err(Stop::Wait(State::BlocksClaimed));

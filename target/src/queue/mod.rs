@@ -56,6 +56,7 @@ use crate::failure::Failure;
 use crate::model::{TlsChannel, Way};
 use crate::nvm::Kind;
 use crate::placement::Place;
+use crate::resources::scope::Scope;
 use crate::resources::{ClaimId, HostId, RequestId, Resources};
 use crate::transport::{Disconnection, Endpoint, FetchId, Link};
 use crate::worker::WorkError;

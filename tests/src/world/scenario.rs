@@ -182,6 +182,8 @@ fn link(random: &mut Random, late: &mut Random) -> LinkFaults {
         buffer_bytes: random.pick(buffers),
         late_max: Duration::from_millis(late.pick(&[0, 0, 50, 3000])),
         late_data: false,
+        // It has no datagrams.
+        ..LinkFaults::default()
     }
 }
 

@@ -43,7 +43,7 @@ fn who_uses_it_is_named_and_keeps_it() {
     assert_eq!(machine.loops().len(), 1);
     drop(user);
     wait_until("it ends by itself", || machine.is_clean());
-    assert!(target.target.controllers().is_empty(), "it has left in order");
+    wait_until("it has left in order", || target.target.controllers().is_empty());
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_mount_in_another_mount_namespace_is_found() {
     inside.kill().expect("killed");
     inside.wait().expect("ended");
     wait_until("it ends by itself", || machine.is_clean());
-    assert!(target.target.controllers().is_empty(), "it has left in order");
+    wait_until("it has left in order", || target.target.controllers().is_empty());
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn an_unmount_by_other_tools_ends_everything() {
     mounted(&machine, &target, &[]);
     run_bounded(20, "umount", &[&machine.text("a")]);
     wait_until("it ends by itself", || machine.is_clean());
-    assert!(target.target.controllers().is_empty(), "it has left in order");
+    wait_until("it has left in order", || target.target.controllers().is_empty());
 }
 
 /// A mount whose process stays in the foreground.

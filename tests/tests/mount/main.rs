@@ -72,7 +72,7 @@ fn one_command_mounts_and_one_undoes_everything() {
         fs::write(machine.path("a/file"), "written").expect("written");
         assert!(machine.ok(&["umount", &directory]).contains("is unmounted"));
         machine.assert_clean();
-        assert!(target.target.controllers().is_empty(), "it has left in order");
+        wait_until("it has left in order", || target.target.controllers().is_empty());
         // Without mkfs, what was written is there.
         machine.ok(&["mount", &url, &directory, "--fsck"]);
         assert_eq!(fs::read_to_string(machine.path("a/file")).expect("a file"), "written");

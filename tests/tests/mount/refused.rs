@@ -50,7 +50,7 @@ fn what_cannot_be_mounted_is_said_and_leaves_nothing() {
         machine.fails(&[&["mount"], arguments].concat(), words);
         machine.assert_clean();
     }
-    assert!(target.target.controllers().is_empty(), "all have left in order");
+    wait_until("all have left in order", || target.target.controllers().is_empty());
     assert!(!Path::new(&no_directory).exists(), "it was made for a mount that has failed");
     machine.fails(&["umount", directory], "is not mounted");
     if !have("mkfs.ocfs2") && !Path::new("/usr/sbin/mkfs.ocfs2").exists() {

@@ -129,9 +129,7 @@ impl Operation {
             OperationKind::SendDatagram(datagram) => {
                 opcode::SendMsg::new(fd, datagram.prepare_send()).build()
             }
-            OperationKind::ReceiveDatagram(room) => {
-                opcode::RecvMsg::new(fd, room.prepare_receive()).build()
-            }
+            OperationKind::ReceiveDatagram(room) => opcode::RecvMsg::new(fd, room.prepare_receive()).build(),
             OperationKind::Read(transfer) => read_entry(fd, transfer),
             OperationKind::Write { transfer, durable } => write_entry(fd, transfer, *durable),
             OperationKind::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),

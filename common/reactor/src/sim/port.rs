@@ -22,9 +22,9 @@ use super::state::State;
 use crate::mailbox::Wake;
 use crate::monitor::Watch;
 use crate::{
-    Allocate, Bind, Completion, Datagram, DatagramSocketId, FileId, FileInfo, FileOptions, FileRange, ListenAddr, ListenerId, Monitor, OnClose,
-    Payload, ReactorCounters, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token, Wait,
-    Waker,
+    Allocate, Bind, Completion, Datagram, DatagramSocketId, FileId, FileInfo, FileOptions, FileRange,
+    ListenAddr, ListenerId, Monitor, OnClose, Payload, ReactorCounters, ReceiveOp, SendBatch, SocketId,
+    SocketOptions, Time, TimerId, Token, Wait, Waker,
 };
 
 /// When simulated worlds are said to happen: the first second of 2025.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ringfab_memory::{Pool, SharedBuffer};
 use ringfab_reactor::sim::{DiskFaults, HostId, World};
-use ringfab_reactor::{Allocate, Completion, FileId, FileOptions, FileRange, OnClose, Payload, Reactor, Token, Wait};
+use ringfab_reactor::{
+    Allocate, Completion, FileId, FileOptions, FileRange, OnClose, Payload, Reactor, Token, Wait,
+};
 
 use crate::{collect, errno_of, only, pool};
 
@@ -105,11 +107,22 @@ fn what_one_host_writes_to_a_disk_that_it_shares_another_reads_and_no_crash_of_e
     let mut buffer = pool.take(512).expect("a buffer");
     buffer.set_len(512);
     buffer.fill(7);
-    reactors[0].files().write(near, FileRange { offset: 512, at: 0, length: 512 }, buffer.share(), false, WRITE);
+    reactors[0].files().write(
+        near,
+        FileRange { offset: 512, at: 0, length: 512 },
+        buffer.share(),
+        false,
+        WRITE,
+    );
     assert_eq!(only(&world, &mut reactors[0]).result.expect("written"), 512);
     world.crash(hosts[0]);
     world.crash(hosts[0]);
-    reactors[1].files().read(far, FileRange { offset: 512, at: 0, length: 512 }, pool.take(512).expect("a buffer"), READ);
+    reactors[1].files().read(
+        far,
+        FileRange { offset: 512, at: 0, length: 512 },
+        pool.take(512).expect("a buffer"),
+        READ,
+    );
     let completion = only(&world, &mut reactors[1]);
     let Payload::Buffer(buffer) = completion.payload else { panic!("a read gives its buffer back") };
     assert!(buffer[..512].iter().all(|byte| *byte == 7), "it was not synced, and is there all the same");
@@ -303,7 +316,13 @@ fn what_the_kernel_refuses_is_refused() {
     assert_eq!(errno_of(&machine.write(1, 1, 512, false)), Some(libc::EINVAL), "offset");
     assert_eq!(errno_of(&machine.write(0, 1, 511, false)), Some(libc::EINVAL), "length");
     let source = machine.filled(1, 4096);
-    machine.reactor.files().write(machine.file, FileRange { offset: 0, at: 64, length: 512 }, source, false, WRITE);
+    machine.reactor.files().write(
+        machine.file,
+        FileRange { offset: 0, at: 64, length: 512 },
+        source,
+        false,
+        WRITE,
+    );
     assert_eq!(errno_of(&only(&machine.world, &mut machine.reactor)), Some(libc::EINVAL), "memory");
     assert_eq!(errno_of(&machine.write(DISK_BYTES, 1, 512, false)), Some(libc::ENOSPC));
     assert_eq!(errno_of(&machine.write(DISK_BYTES - 512, 1, 1024, false)), Some(libc::ENOSPC));
