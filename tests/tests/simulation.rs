@@ -222,6 +222,7 @@ fn cut_within_messages(seed: u64, incidents: Incidents) -> Scenario {
         refuse_probability: 0.0,
         late_max: Duration::from_millis([0, 100][seed as usize % 2]),
         late_data: false,
+        ..LinkFaults::default()
     };
     let plain = Scenario::new(seed);
     Scenario {

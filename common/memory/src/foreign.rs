@@ -193,7 +193,11 @@ mod tests {
         let memory = ForeignMemory::map(file(4096).as_fd(), 0, 4096).expect("it is there");
         memory.write_at(0, &[1; 512]).expect("it is inside");
         thread::scope(|scope| {
-            scope.spawn(|| (0..2000).for_each(|round| drop(memory.write_at(0, &[1 + round % 2; 512]))));
+            scope.spawn(|| {
+                for round in 0..2000_u16 {
+                    memory.write_at(0, &[1 + (round % 2) as u8; 512]).expect("it is inside");
+                }
+            });
             for _ in 0..2000 {
                 let mut seen = [0; 512];
                 memory.read_at(0, &mut seen).expect("it is inside");
