@@ -344,6 +344,8 @@ impl Rival {
         for (half, (entry, data)) in commands.into_iter().enumerate() {
             let cid = self.connections.submit(queue, entry, data);
             self.commands.insert((queue, cid), (tag, half));
+            // Some thousand commands before, another one had the name.
+            self.aborts.remove(&(queue, cid));
             trace.tell(self.world.now(), &format!("{} {tag:x} {what}: queue {queue}, {cid:x}", self.name));
         }
     }
