@@ -4,8 +4,8 @@
 //! takes the buffer, completion gives it back. A [`Buffer`] is the only handle of its bytes and may hand out slices; a
 //! [`SharedBuffer`] is one of several handles of the same bytes and only copies in and out. Neither can outlive the
 //! mapping it points into, and dropping the last one returns the memory to its [`Pool`]. Memory of a caller that waits
-//! is not registered: [`CallerMemory`] lends it to a thread that copies. Memory that another program may write at any time
-//! is a [`ForeignMemory`], which only copies, too.
+//! is not registered: [`CallerMemory`] lends it to a thread that copies. Memory that another program may write at any
+//! time is a [`ForeignMemory`], which only copies, too.
 //!
 //! Not implemented here: pools that several threads share, buffers that grow, and device memory. Nothing in this crate
 //! depends on rings, sockets or NVMe.

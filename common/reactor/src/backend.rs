@@ -10,12 +10,18 @@ pub(crate) enum Backend {
     Simulated(Box<Port>),
 }
 
-/// Calls the same method of whichever backend there is.
+/// Calls the same method of whichever backend there is, or of the same part of it.
 macro_rules! dispatch {
     ($backend:expr, $method:ident($($argument:expr),*)) => {
         match $backend {
             Backend::Ring(ring) => ring.$method($($argument),*),
             Backend::Simulated(port) => port.$method($($argument),*),
+        }
+    };
+    ($backend:expr, part $part:ident, $method:ident($($argument:expr),*)) => {
+        match $backend {
+            Backend::Ring(ring) => ring.$part().$method($($argument),*),
+            Backend::Simulated(port) => port.$part().$method($($argument),*),
         }
     };
 }

@@ -23,24 +23,24 @@ impl Datagrams<'_> {
         address: SocketAddr,
         options: &SocketOptions,
     ) -> io::Result<(DatagramSocketId, SocketAddr)> {
-        dispatch!(self.0, bind_datagrams(address, options))
+        dispatch!(self.0, part datagrams, bind(address, options))
     }
 
     /// Sends one; it has an address ([`Datagram::set`]). The completion says only that the system has taken it, or why
     /// not: `EMSGSIZE` for one that is too long for the way, for instance.
     #[inline]
     pub fn send(&mut self, socket: DatagramSocketId, datagram: Box<Datagram>, token: Token) {
-        dispatch!(self.0, send_datagram(socket, datagram, token));
+        dispatch!(self.0, part datagrams, send(socket, datagram, token));
     }
 
     /// Receives the next one.
     #[inline]
     pub fn receive(&mut self, socket: DatagramSocketId, room: Box<Datagram>, token: Token) {
-        dispatch!(self.0, receive_datagram(socket, room, token));
+        dispatch!(self.0, part datagrams, receive(socket, room, token));
     }
 
     /// Closes a socket. Operations in flight on it complete with `ECANCELED`, or their result, first.
     pub fn close(&mut self, socket: DatagramSocketId) {
-        dispatch!(self.0, close_datagrams(socket));
+        dispatch!(self.0, part datagrams, close(socket));
     }
 }

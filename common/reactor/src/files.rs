@@ -20,7 +20,7 @@ impl Files<'_> {
     /// # Errors
     /// The kernel's refusal; `EINVAL` for direct I/O that the file system does not do.
     pub fn open(&mut self, path: &Path, options: FileOptions) -> io::Result<(FileId, FileInfo)> {
-        dispatch!(self.0, open_file(path, options))
+        dispatch!(self.0, part files, open(path, options))
     }
 
     /// Adopts a file or block device that was opened elsewhere, with what [`inspect_file`](crate::inspect_file) said
@@ -31,26 +31,26 @@ impl Files<'_> {
     /// When the descriptor table is full, or in a simulation.
     pub fn adopt(&mut self, file: Arc<File>, info: &FileInfo) -> io::Result<FileId> {
         match self.0 {
-            Backend::Ring(ring) => ring.adopt_file(file, info),
+            Backend::Ring(ring) => ring.files().adopt(file, info),
             Backend::Simulated(_) => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
         }
     }
 
     /// Takes no more operations on a file, and closes it after those in flight.
     pub fn close(&mut self, file: FileId, in_flight: OnClose) {
-        dispatch!(self.0, close_file(file, in_flight));
+        dispatch!(self.0, part files, close(file, in_flight));
     }
 
     /// Asks for the size of a file; completes with [`Payload::FileBytes`](crate::Payload::FileBytes).
     pub fn bytes(&mut self, file: FileId, token: Token) {
-        dispatch!(self.0, file_bytes(file, token));
+        dispatch!(self.0, part files, bytes(file, token));
     }
 
     /// Reads a range of the file into `buffer`; completes with the buffer. Fewer bytes than asked for mean the end of
     /// the file.
     #[inline]
     pub fn read(&mut self, file: FileId, range: FileRange, buffer: Buffer, token: Token) {
-        dispatch!(self.0, read_file(file, range, buffer, token));
+        dispatch!(self.0, part files, read(file, range, buffer, token));
     }
 
     /// Writes a range of the file from `source`; completes with the shared buffer. `durable` makes this write reach
@@ -64,16 +64,16 @@ impl Files<'_> {
         durable: bool,
         token: Token,
     ) {
-        dispatch!(self.0, write_file(file, range, source, durable, token));
+        dispatch!(self.0, part files, write(file, range, source, durable, token));
     }
 
     /// Makes every write that completed before reach stable storage.
     pub fn sync(&mut self, file: FileId, token: Token) {
-        dispatch!(self.0, sync_file(file, token));
+        dispatch!(self.0, part files, sync(file, token));
     }
 
     /// Deallocates or zeroes a range of the file.
     pub fn allocate(&mut self, file: FileId, what: Allocate, offset: u64, length: u64, token: Token) {
-        dispatch!(self.0, allocate_file(file, what, offset, length, token));
+        dispatch!(self.0, part files, allocate(file, what, offset, length, token));
     }
 }

@@ -15,6 +15,7 @@ mod handshake;
 mod machines;
 mod net;
 mod port;
+mod port_parts;
 mod post;
 mod state;
 mod stream;

@@ -33,7 +33,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("initiator/library", &["base", "spec", "auth", "memory", "reactor", "fabric"]),
     (
         "initiator/front-ends",
-        &["base", "spec", "memory", "reactor", "fabric", "fuse", "process", "initiator"],
+        &["base", "spec", "proto", "memory", "reactor", "fabric", "fuse", "process", "initiator"],
     ),
     ("initiator/command", &["base", "spec", "fabric", "process", "auth", "initiator", "front-ends"]),
     (

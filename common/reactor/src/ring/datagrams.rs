@@ -7,12 +7,23 @@ use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 use super::Ring;
 use super::descriptors::{Kind, Role, internet_address};
+use super::in_flight::InFlight;
 use super::operations::OperationKind;
 use super::sockets::set_class_and_buffers;
 use crate::{Datagram, DatagramSocketId, Payload, SocketOptions, Token};
 
+/// The part of a ring that is about datagrams.
+pub(crate) struct RingDatagrams<'a>(&'a mut InFlight);
+
 impl Ring {
-    pub(crate) fn bind_datagrams(
+    #[inline]
+    pub(crate) fn datagrams(&mut self) -> RingDatagrams<'_> {
+        RingDatagrams(&mut self.in_flight)
+    }
+}
+
+impl RingDatagrams<'_> {
+    pub(crate) fn bind(
         &mut self,
         address: SocketAddr,
         options: &SocketOptions,
@@ -22,30 +33,30 @@ impl Ring {
         socket.bind(&SockAddr::from(address))?;
         let bound = internet_address(&socket.local_addr()?)?;
         let socket: std::os::fd::OwnedFd = socket.into();
-        Ok((DatagramSocketId(self.in_flight.add_descriptor(socket, Role::Datagrams)?), bound))
+        Ok((DatagramSocketId(self.0.add_descriptor(socket, Role::Datagrams)?), bound))
     }
 
     #[inline]
-    pub(crate) fn send_datagram(&mut self, socket: DatagramSocketId, datagram: Box<Datagram>, token: Token) {
-        self.start_datagram(socket, OperationKind::SendDatagram(datagram), token);
+    pub(crate) fn send(&mut self, socket: DatagramSocketId, datagram: Box<Datagram>, token: Token) {
+        self.start(socket, OperationKind::SendDatagram(datagram), token);
     }
 
     #[inline]
-    pub(crate) fn receive_datagram(&mut self, socket: DatagramSocketId, room: Box<Datagram>, token: Token) {
-        self.start_datagram(socket, OperationKind::ReceiveDatagram(room), token);
+    pub(crate) fn receive(&mut self, socket: DatagramSocketId, room: Box<Datagram>, token: Token) {
+        self.start(socket, OperationKind::ReceiveDatagram(room), token);
     }
 
-    pub(crate) fn close_datagrams(&mut self, socket: DatagramSocketId) {
-        if let Some(index) = self.in_flight.descriptors.find(Kind::Datagrams, socket.0) {
-            self.in_flight.close(index);
+    pub(crate) fn close(&mut self, socket: DatagramSocketId) {
+        if let Some(index) = self.0.descriptors.find(Kind::Datagrams, socket.0) {
+            self.0.close(index);
         }
     }
 
-    fn start_datagram(&mut self, socket: DatagramSocketId, held: OperationKind, token: Token) {
-        match (self.in_flight.descriptors.find(Kind::Datagrams, socket.0), held) {
-            (Some(index), held) => self.in_flight.start(token, index, held),
+    fn start(&mut self, socket: DatagramSocketId, held: OperationKind, token: Token) {
+        match (self.0.descriptors.find(Kind::Datagrams, socket.0), held) {
+            (Some(index), held) => self.0.start(token, index, held),
             (None, OperationKind::SendDatagram(datagram) | OperationKind::ReceiveDatagram(datagram)) => {
-                self.in_flight.refuse(token, libc::ECANCELED, Payload::Datagram(datagram));
+                self.0.refuse(token, libc::ECANCELED, Payload::Datagram(datagram));
             }
             (None, _) => unreachable!("only datagrams are started here"),
         }

@@ -9,24 +9,38 @@ use std::sync::Arc;
 use ringfab_memory::{Buffer, SharedBuffer};
 
 use super::Ring;
+use super::buffers::Buffers;
 use super::descriptors::{Kind, Role};
 use super::in_flight::InFlight;
 use super::open::open;
 use super::operations::{OperationKind, Transfer};
 use crate::{Allocate, FileId, FileInfo, FileOptions, FileRange, OnClose, Payload, Token};
 
+/// The part of a ring that is about files.
+pub(crate) struct RingFiles<'a> {
+    in_flight: &'a mut InFlight,
+    buffers: &'a Buffers,
+}
+
 impl Ring {
-    pub(crate) fn open_file(&mut self, path: &Path, options: FileOptions) -> io::Result<(FileId, FileInfo)> {
+    #[inline]
+    pub(crate) fn files(&mut self) -> RingFiles<'_> {
+        RingFiles { in_flight: &mut self.in_flight, buffers: &self.buffers }
+    }
+}
+
+impl RingFiles<'_> {
+    pub(crate) fn open(&mut self, path: &Path, options: FileOptions) -> io::Result<(FileId, FileInfo)> {
         let (file, info) = open(path, options)?;
         let id = self.in_flight.add_descriptor(OwnedFd::from(file), disk(&info))?;
         Ok((FileId(id), info))
     }
 
-    pub(crate) fn adopt_file(&mut self, file: Arc<File>, info: &FileInfo) -> io::Result<FileId> {
+    pub(crate) fn adopt(&mut self, file: Arc<File>, info: &FileInfo) -> io::Result<FileId> {
         Ok(FileId(self.in_flight.add_descriptor(file, disk(info))?))
     }
 
-    pub(crate) fn close_file(&mut self, file: FileId, in_flight: OnClose) {
+    pub(crate) fn close(&mut self, file: FileId, in_flight: OnClose) {
         let Some(index) = self.in_flight.find_file(file) else { return };
         match in_flight {
             OnClose::Cancel => self.in_flight.close(index),
@@ -35,7 +49,7 @@ impl Ring {
         }
     }
 
-    pub(crate) fn file_bytes(&mut self, file: FileId, token: Token) {
+    pub(crate) fn bytes(&mut self, file: FileId, token: Token) {
         let found = self.in_flight.find_file(file);
         match found.and_then(|index| Some((index, self.in_flight.descriptors.fd(index)?.as_raw_fd()))) {
             Some((index, fd)) => self.in_flight.start(token, index, OperationKind::size(fd)),
@@ -44,7 +58,7 @@ impl Ring {
     }
 
     #[inline]
-    pub(crate) fn read_file(&mut self, file: FileId, range: FileRange, buffer: Buffer, token: Token) {
+    pub(crate) fn read(&mut self, file: FileId, range: FileRange, buffer: Buffer, token: Token) {
         let FileRange { offset, at, length } = range;
         let pointer = buffer.io_pointer(at, length);
         let Some(index) = self.in_flight.find_file(file) else {
@@ -65,7 +79,7 @@ impl Ring {
     }
 
     #[inline]
-    pub(crate) fn write_file(
+    pub(crate) fn write(
         &mut self,
         file: FileId,
         range: FileRange,
@@ -92,21 +106,14 @@ impl Ring {
         self.in_flight.start(token, index, OperationKind::Write { transfer, durable });
     }
 
-    pub(crate) fn sync_file(&mut self, file: FileId, token: Token) {
+    pub(crate) fn sync(&mut self, file: FileId, token: Token) {
         match self.in_flight.find_file(file) {
             Some(index) => self.in_flight.start(token, index, OperationKind::Sync),
             None => self.in_flight.refuse(token, libc::ECANCELED, Payload::None),
         }
     }
 
-    pub(crate) fn allocate_file(
-        &mut self,
-        file: FileId,
-        what: Allocate,
-        offset: u64,
-        length: u64,
-        token: Token,
-    ) {
+    pub(crate) fn allocate(&mut self, file: FileId, what: Allocate, offset: u64, length: u64, token: Token) {
         let mode = libc::FALLOC_FL_KEEP_SIZE
             | match what {
                 Allocate::PunchHole => libc::FALLOC_FL_PUNCH_HOLE,

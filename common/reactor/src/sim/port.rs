@@ -6,25 +6,19 @@ use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
-use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_memory::{Buffer, SharedBuffer};
-
 use super::HostId;
-use super::datagrams::Asker;
-use super::disk_ops::Kind;
 use super::machines::{EndKey, PortKey, errno};
 use super::net::{Owner, SocketHandle};
 use super::state::State;
 use crate::mailbox::Wake;
 use crate::monitor::Watch;
 use crate::{
-    Allocate, Bind, Completion, Datagram, DatagramSocketId, FileId, FileInfo, FileOptions, FileRange,
-    ListenAddr, ListenerId, Monitor, OnClose, Payload, ReactorCounters, ReceiveOp, SendBatch, SocketId,
-    SocketOptions, Time, TimerId, Token, Wait, Waker,
+    Bind, Completion, ListenAddr, ListenerId, Monitor, Payload, ReactorCounters, ReceiveOp, SendBatch,
+    SocketId, SocketOptions, Time, TimerId, Token, Wait, Waker,
 };
 
 /// When simulated worlds are said to happen: the first second of 2025.
@@ -34,8 +28,8 @@ const WALL_CLOCK_START: Duration = Duration::from_secs(1_735_689_600);
 /// the world. Dropping it is the end of its process: sockets close, operations on disks go on without it.
 /// After a crash of its host a turn fails and operations vanish with what they hold.
 pub(crate) struct Port {
-    state: Rc<RefCell<State>>,
-    key: PortKey,
+    pub(super) state: Rc<RefCell<State>>,
+    pub(super) key: PortKey,
     now: Time,
     collected: VecDeque<Completion>,
 }
@@ -234,98 +228,10 @@ impl Port {
         Ok(id)
     }
 
-    pub(crate) fn bind_datagrams(
-        &mut self,
-        address: SocketAddr,
-        _options: &SocketOptions,
-    ) -> io::Result<(DatagramSocketId, SocketAddr)> {
-        let State { machines, datagrams, .. } = &mut *self.living()?;
-        datagrams.bind(machines, self.key, address)
-    }
-
-    pub(crate) fn send_datagram(&mut self, socket: DatagramSocketId, datagram: Box<Datagram>, token: Token) {
-        let Some(mut state) = self.submit() else { return };
-        let State { machines, net, datagrams, .. } = &mut *state;
-        datagrams.send(machines, net, socket, datagram, Asker { port: self.key, token });
-    }
-
-    pub(crate) fn receive_datagram(&mut self, socket: DatagramSocketId, room: Box<Datagram>, token: Token) {
-        let Some(mut state) = self.submit() else { return };
-        let State { machines, datagrams, .. } = &mut *state;
-        datagrams.receive(machines, socket, room, Asker { port: self.key, token });
-    }
-
-    pub(crate) fn close_datagrams(&mut self, socket: DatagramSocketId) {
-        let State { machines, datagrams, .. } = &mut *self.state.borrow_mut();
-        datagrams.close(machines, socket);
-    }
-
-    /// Opens a disk of this host by its path, as a block device.
-    ///
-    /// # Errors
-    /// `ENOENT` when the host has no disk there.
-    pub(crate) fn open_file(&mut self, path: &Path, options: FileOptions) -> io::Result<(FileId, FileInfo)> {
-        let state = &mut *self.living()?;
-        state.disks.open_file(&mut state.machines, self.key, path, options)
-    }
-
-    pub(crate) fn file_bytes(&mut self, file: FileId, token: Token) {
-        let Some(mut state) = self.submit() else { return };
-        let state = &mut *state;
-        state.disks.complete_file_bytes(&mut state.machines, self.key, file, token);
-    }
-
-    /// What is in flight ends by itself, whatever the caller says.
-    pub(crate) fn close_file(&mut self, file: FileId, _in_flight: OnClose) {
-        self.state.borrow_mut().machines.ports[self.key].files.remove(file.0);
-    }
-
-    pub(crate) fn read_file(&mut self, file: FileId, range: FileRange, buffer: Buffer, token: Token) {
-        let FileRange { offset, at, length } = range;
-        self.start(file, Kind::Read { offset, buffer, at, length }, token);
-    }
-
-    pub(crate) fn write_file(
-        &mut self,
-        file: FileId,
-        range: FileRange,
-        source: SharedBuffer,
-        durable: bool,
-        token: Token,
-    ) {
-        let FileRange { offset, at, length } = range;
-        self.start(file, Kind::Write { offset, source, at, length, durable }, token);
-    }
-
-    pub(crate) fn sync_file(&mut self, file: FileId, token: Token) {
-        self.start(file, Kind::Sync, token);
-    }
-
-    /// Both kinds read as zeroes afterwards and
-    /// are volatile until a sync, like a write.
-    pub(crate) fn allocate_file(
-        &mut self,
-        file: FileId,
-        what: Allocate,
-        offset: u64,
-        length: u64,
-        token: Token,
-    ) {
-        let (Allocate::PunchHole | Allocate::ZeroRange) = what;
-        self.start(file, Kind::Zero { offset, length }, token);
-    }
-
     /// Completes with `EOPNOTSUPP`: a simulated host has no descriptors.
     pub(crate) fn poll_readable(&mut self, _descriptor: RawFd, token: Token) {
         if let Some(mut state) = self.submit() {
             state.machines.complete(self.key, token, Err(errno(libc::EOPNOTSUPP)), Payload::None);
-        }
-    }
-
-    fn start(&mut self, file: FileId, kind: Kind, token: Token) {
-        if let Some(mut state) = self.submit() {
-            let state = &mut *state;
-            state.disks.start_on_disk(&mut state.machines, self.key, file, kind, token);
         }
     }
 
@@ -335,13 +241,13 @@ impl Port {
     }
 
     /// The world, for one more operation, unless the host has crashed.
-    fn submit(&self) -> Option<std::cell::RefMut<'_, State>> {
+    pub(super) fn submit(&self) -> Option<std::cell::RefMut<'_, State>> {
         let mut state = self.living().ok()?;
         state.machines.ports[self.key].counters.submitted += 1;
         Some(state)
     }
 
-    fn living(&self) -> io::Result<std::cell::RefMut<'_, State>> {
+    pub(super) fn living(&self) -> io::Result<std::cell::RefMut<'_, State>> {
         let state = self.state.borrow_mut();
         if state.machines.ports[self.key].alive { Ok(state) } else { Err(errno(libc::EIO)) }
     }
