@@ -263,8 +263,8 @@ impl Extent {
     }
 }
 
-/// The only chunk of the reply to a block status request, up to its extents. `context` is the number that the server has
-/// given to the metadata context.
+/// The only chunk of the reply to a block status request, up to its extents. `context` is the number that the server
+/// has given to the metadata context.
 pub fn status_chunk(cookie: u64, context: u32, extents: usize) -> [u8; CHUNK_HEAD_BYTES + 4] {
     let mut bytes = [0; CHUNK_HEAD_BYTES + 4];
     let length = 4 + 8 * extents as u32;
