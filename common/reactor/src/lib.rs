@@ -6,8 +6,8 @@
 //! kernel may still read or write.
 //!
 //! The methods have two backends: the kernel's io_uring, and a simulated [`sim::World`] with virtual time, sockets that
-//! delay and cut, datagrams that are lost, and disks that fail and forget what was not flushed. Everything above this crate runs unchanged on
-//! either.
+//! delay and cut, datagrams that are lost, and disks that fail and forget what was not flushed. Everything above this
+//! crate runs unchanged on either.
 //!
 //! Not implemented here: a pool of threads, futures, and several rings for one loop.
 #![allow(unsafe_code, reason = "this crate hands memory to the kernel; every block is argued")]

@@ -45,8 +45,8 @@ pub fn reopen_in_turns(
     Ok(())
 }
 
-/// Brings the disk of a namespace to rest: nothing runs on it on any core, until the claim is dropped. With a host, by its
-/// Host Identifier, that is so for its commands alone.
+/// Brings the disk of a namespace to rest: nothing runs on it on any core, until the claim is dropped. With a host, by
+/// its Host Identifier, that is so for its commands alone.
 ///
 /// Nothing when the cores have ended meanwhile.
 pub fn claim_in_turns(
