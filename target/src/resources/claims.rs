@@ -1,5 +1,5 @@
-//! Claims: while one is granted, nothing that is in its [`Scope`] runs, on any core. A fused pair claims its blocks. The
-//! control side claims whatever has to be at rest, or to be over, before it can go on.
+//! Claims: while one is granted, nothing that is in its [`Scope`] runs, on any core. A fused pair claims its blocks.
+//! The control side claims whatever has to be at rest, or to be over, before it can go on.
 //!
 //! Whoever claims asks the one core that orders the claims of that disk. Claims that overlap wait for each other there.
 //! For each other claim, the ordering core asks every core to hold it. From then on, new commands in its scope wait
