@@ -132,6 +132,43 @@ fn a_write_of_a_lost_connection_that_the_disk_takes_its_time_with_undoes_no_late
     }
 }
 
+/// Each connection is cut by itself, so that engines of one host lose theirs at different times. Until all of them have,
+/// the disk may still work on what the others have sent.
+#[test]
+fn engines_that_lose_their_connections_one_after_the_other_undo_no_later_write() {
+    for seed in number("SEED").map_or(0..number("SEEDS").unwrap_or(20), |seed| seed..seed + 1) {
+        let plain = Scenario::new(seed);
+        let scenario = Scenario {
+            sectors: 8,
+            in_flight: 4,
+            commands: 400,
+            queues: 3,
+            link: LinkFaults { cut_probability: 0.01, ..LinkFaults::default() },
+            disk: DiskFaults { delay_max: Duration::from_millis(200), ..DiskFaults::default() },
+            // How long I/O waits is other tests' concern.
+            reconnect: ReconnectPolicy {
+                delay: Duration::from_millis(1),
+                fast_io_fail_timeout: None,
+                controller_loss_timeout: None,
+                ..plain.reconnect
+            },
+            calm: Duration::from_secs(5),
+            incidents: Incidents::Cuts,
+            authentication: None,
+            tls: Tls::Off,
+            machines: Machines {
+                targets: 1,
+                cores: 1 + seed as usize % 3,
+                engines: 3,
+                rivals: 0,
+                mailbox_delay: Duration::from_millis(60),
+            },
+            ..plain
+        };
+        run(scenario, number("SEED").is_some());
+    }
+}
+
 /// Connections are cut. Their hosts know it at once, and are soon back. The target knows it late, and until then it may
 /// get what was on its way.
 fn late_after_a_cut(seed: u64, late_data: bool) -> Scenario {
