@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfab_initiator::blocking::Controller;
+use ringfab_initiator::blocking::{Controller, EngineOptions};
+use ringfab_initiator::{ConnectOptions, HostIdentity};
 use ringfab_target::control::Manager;
 use ringfab_tests::devices::library::{Image, LibraryDriver, Remote, RemoteDriver};
 use ringfab_tests::devices::socket::SocketServer;
@@ -97,6 +98,64 @@ fn a_disk_whose_server_goes_away_fails_what_is_in_flight_and_the_target_goes_on(
     assert!(ended.contains("could not be flushed"), "{ended}");
 }
 
+/// Attaches as a host that tries nothing again.
+fn once(target: &TestTarget) -> Controller {
+    let url = target.url("");
+    let host = HostIdentity::for_url(&url).expect("an identity");
+    let mut options = ConnectOptions::new(url, host);
+    options.reconnect.retries = 0;
+    Controller::connect(options, EngineOptions::default()).expect("attached")
+}
+
+/// State and reason of the only namespace.
+fn health(manager: &Manager) -> (&'static str, String) {
+    let one = manager.list().remove(0);
+    (one.state, one.reason.unwrap_or_default())
+}
+
+#[test]
+fn another_disk_behind_the_name_of_a_device_is_not_served_until_it_is_confirmed() {
+    let image = Image::new(DISK_BYTES);
+    let target = TestTarget::with_device(RemoteDriver::new(Arc::clone(&image), Remote::Present));
+    let mut manager = target.manager();
+    let controller = target.attach();
+    controller.write_at(1, 0, &[1; 4096], false).expect("written");
+    // It may tell later which disk it is.
+    image.set_identity("image 1");
+    manager.poll();
+    assert_eq!(health(&manager), ("ready", String::new()));
+
+    image.set_identity("image 2");
+    image.bytes().resize(2 * DISK_BYTES, 0);
+    manager.poll();
+    let (state, reason) = health(&manager);
+    assert!(state == "needs reopen" && reason.contains("image 2 instead of image 1"), "{state}: {reason}");
+    let only = once(&target);
+    assert!(only.write_at(1, 0, &[2; 4096], false).is_err() && only.read_at(1, 0, &mut [0; 4096]).is_err());
+    assert_eq!(image.bytes()[0], 1, "nothing was written to the other disk");
+
+    // The first request says what it is, the second one has read that.
+    let refused = manager.reopen(None, 1).expect_err("to be confirmed");
+    assert!(refused.contains("was that of device remote (image 1)"), "{refused}");
+    assert!(refused.contains("would take device remote (image 2)"), "{refused}");
+    assert_eq!((health(&manager).0, image.reopened()), ("needs reopen", 0));
+    let reopened = manager.reopen(None, 1).expect("confirmed");
+    assert_eq!((reopened.state, reopened.bytes), ("ready", 2 * DISK_BYTES as u64));
+    assert_eq!(image.reopened(), 2, "on both cores");
+    ringfab_tests::wait_until("its host knows the size", || {
+        controller.write_at(1, DISK_BYTES as u64, &[3; 4096], false).is_ok()
+    });
+
+    // The disk that was there comes back: nothing is to be confirmed but that.
+    image.set_identity("image 3");
+    manager.poll();
+    image.set_identity("image 2");
+    manager.poll();
+    assert_eq!(health(&manager).0, "needs reopen", "somebody has to look at it");
+    assert_eq!(manager.reopen(None, 1).expect("it is back").state, "ready");
+    controller.read_at(1, 0, &mut [0; 4096]).expect("read");
+}
+
 #[test]
 fn a_device_that_is_not_there_or_does_not_answer_is_served_when_it_is() {
     for state in [Remote::Absent, Remote::Silent] {
@@ -111,7 +170,7 @@ fn a_device_that_is_not_there_or_does_not_answer_is_served_when_it_is() {
             (one.state, one.reason.unwrap_or_default(), one.bytes)
         };
         let (name, reason, _) = shown(&manager);
-        let expected = if state == Remote::Absent { "no such image" } else { "has not returned" };
+        let expected = if state == Remote::Absent { "no such image" } else { "hangs" };
         assert!(name == "not ready" && reason.contains(expected), "{reason}");
         manager.poll();
         assert_eq!(shown(&manager).0, "not ready");

@@ -24,7 +24,7 @@ mod pace;
 mod tokens;
 mod zeroes;
 
-pub use device::{BlockDevice, Driver, DriverHandle, OpenedFile};
+pub use device::{BlockDevice, DeviceIdentity, Driver, DriverHandle, OpenedFile, Seen};
 pub use disk::{Backing, Disk, Shared};
 pub use error::{BlockError, OpenError};
 pub use faults::Faults;

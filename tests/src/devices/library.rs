@@ -12,7 +12,8 @@ use std::time::Duration;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use ringfab_base::{SlotId, Slots};
 use ringfab_block::{
-    BlockDevice, BlockError, DiskProperties, DiskTokens, Driver, Finished, OpenError, Operation, Started, Tag,
+    BlockDevice, BlockError, DeviceIdentity, DiskProperties, DiskTokens, Driver, Finished, OpenError,
+    Operation, Seen, Started, Tag,
 };
 use ringfab_reactor::{Completion, Reactor};
 
@@ -27,6 +28,10 @@ pub struct Image {
     answers_max: AtomicUsize,
     /// Handles that were opened and not closed.
     handles: AtomicUsize,
+    /// How often a handle was opened anew.
+    reopened: AtomicUsize,
+    /// What it knows itself by.
+    identity: Mutex<Option<DeviceIdentity>>,
 }
 
 impl Image {
@@ -43,6 +48,23 @@ impl Image {
     /// Handles that were opened and not closed.
     pub fn handles(&self) -> usize {
         self.handles.load(Ordering::Relaxed)
+    }
+
+    /// How often a handle was opened anew.
+    pub fn reopened(&self) -> usize {
+        self.reopened.load(Ordering::Relaxed)
+    }
+
+    /// It knows itself by this from now on.
+    pub fn set_identity(&self, identity: &str) {
+        let identity = Some(DeviceIdentity::new(identity));
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+    }
+
+    fn seen(&self) -> Seen {
+        let seen = Seen::default().with_bytes(self.bytes().len() as u64);
+        let identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        identity.into_iter().fold(seen, Seen::with_identity)
     }
 
     /// Its bytes.
@@ -226,6 +248,12 @@ impl BlockDevice for LibraryDevice {
         self.finished.pop_front()
     }
 
+    /// Every call finds the image that is there: there is nothing to be opened.
+    fn reopen(&mut self, _: &mut Reactor) -> Result<(), OpenError> {
+        self.image.reopened.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn close(&mut self, reactor: &mut Reactor) {
         reactor.stop_polling(self.library.eventfd.as_raw_fd());
         self.image.handles.fetch_sub(1, Ordering::Relaxed);
@@ -270,11 +298,11 @@ impl Driver for RemoteDriver {
         "remote".to_owned()
     }
 
-    fn look(&self) -> io::Result<Option<u64>> {
+    fn look(&self) -> io::Result<Seen> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.changed.wait_while(state, |state| *state == Remote::Silent);
         match *state.unwrap_or_else(PoisonError::into_inner) {
-            Remote::Present => Ok(Some(self.library.bytes().len() as u64)),
+            Remote::Present => Ok(self.library.seen()),
             _ => Err(io::Error::other("no such image")),
         }
     }
