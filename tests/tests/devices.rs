@@ -6,11 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringfab_block::BlockError;
+use ringfab_fabric::rdma::Access;
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity};
+use ringfab_spec::{Status, SubmissionEntry};
 use ringfab_target::control::Manager;
+use ringfab_tests::devices::drive::{Drive, DriveDriver};
 use ringfab_tests::devices::library::{Image, LibraryDriver, Remote, RemoteDriver};
 use ringfab_tests::devices::socket::SocketServer;
+use ringfab_tests::raw_host::RawHost;
 use ringfab_tests::{PATIENCE, TestTarget};
 
 const DISK_BYTES: usize = 4 << 20;
@@ -96,6 +101,47 @@ fn a_disk_whose_server_goes_away_fails_what_is_in_flight_and_the_target_goes_on(
     controller.detach().expect_err("the flush of its shutdown fails");
     let ended = target.end().expect_err("what was written is not known to be safe").to_string();
     assert!(ended.contains("could not be flushed"), "{ended}");
+}
+
+#[test]
+fn what_a_drive_answers_reaches_the_host_unchanged_and_counts_as_a_failure_of_the_disk() {
+    let drive = Drive::new(DISK_BYTES);
+    let target = TestTarget::with_device_over("rdma", 1, DriveDriver(Arc::clone(&drive)));
+    let manager = target.manager();
+    let mut host = RawHost::new(target.address());
+    let association = host.attach();
+    let io = host.attach_io(association, 1, 32);
+    let data = host.expose(&[1; 4096], Access::RemoteRead);
+    let media_errors = || manager.list().remove(0).media_errors;
+    for (status, damaged) in [
+        (Status::ACCESS_DENIED, false),
+        (Status::ACCESS_DENIED.with_dnr(), false),
+        (Status::UNRECOVERED_READ_ERROR.with_dnr(), true),
+        (Status::new(7, 0xc1).with_dnr(), false),
+    ] {
+        let cid = host.next_cid();
+        for entry in [
+            SubmissionEntry::read(cid, 1, 0, 1).with_sgl(data.sgl()),
+            SubmissionEntry::write(cid, 1, 0, 1, false).with_sgl(data.sgl()),
+            SubmissionEntry::write_zeroes(cid, 1, 0, 1, false, false),
+        ] {
+            let before = media_errors();
+            drive.answer((Err(BlockError::Drive(status.with_more())), 0x1234_5678_9abc_def0));
+            let completion = host.command(io, &entry);
+            assert_eq!((completion.status(), completion.result()), (status, 0x1234_5678_9abc_def0));
+            assert_eq!(media_errors() - before, u64::from(damaged), "{status}");
+        }
+    }
+    assert_eq!(drive.bytes()[0], 0, "nothing was done");
+    // What succeeds has a value, too, where it is one operation.
+    let cid = host.next_cid();
+    for entry in [SubmissionEntry::write_zeroes(cid, 1, 0, 1, false, false), SubmissionEntry::flush(cid, 1)] {
+        drive.answer((Ok(()), 7 << 32 | 5));
+        let completion = host.command(io, &entry);
+        assert_eq!((completion.status(), completion.result()), (Status::SUCCESS, 7 << 32 | 5));
+    }
+    let completion = host.command(io, &SubmissionEntry::write(cid, 1, 0, 1, false).with_sgl(data.sgl()));
+    assert_eq!((completion.status(), completion.result(), drive.bytes()[0]), (Status::SUCCESS, 0, 1));
 }
 
 /// Attaches as a host that tries nothing again.

@@ -31,7 +31,8 @@ use crate::{DiskTokens, OpenError};
 /// - Report success for a write that is only in memory of its own, unless [`DiskProperties::volatile_cache`] says so
 ///   and a flush makes it durable. Report a short read or write as success.
 /// - Start reactor operations with tokens that are not its own.
-/// - Panic because of what its backing answers. That is a [`BlockError`](crate::BlockError).
+/// - Panic because of what its backing answers. That is a [`BlockError`](crate::BlockError). What an NVMe drive answers is
+///   passed on as it is: [`BlockError::Drive`](crate::BlockError::Drive), [`Finished::value`].
 ///
 /// # What a device may rely on
 /// - All calls come from one thread with one reactor, one at a time, and never from inside each other.

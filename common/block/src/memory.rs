@@ -62,7 +62,8 @@ impl MemoryDisk {
     fn read_borrowed(&mut self, offset: u64, buffer: Buffer, tag: Tag) -> Finished {
         match self.memory.borrow_pages(&self.borrowed, offset as usize, buffer) {
             Ok(shared_buffer) => {
-                Finished { tag, result: Ok(()), errno: None, buffer: None, source: Some(shared_buffer) }
+                let (buffer, source) = (None, Some(shared_buffer));
+                Finished { tag, result: Ok(()), errno: None, value: 0, buffer, source }
             }
             Err(buffer) => self.run(Operation::Read { offset, buffer, may_borrow: false }, tag),
         }

@@ -1,5 +1,7 @@
 //! What a disk is asked to do, and what comes of it.
 
+use std::num::NonZeroI32;
+
 use ringfab_memory::{Buffer, SharedBuffer};
 
 use crate::BlockError;
@@ -105,23 +107,41 @@ impl Operation {
             Self::Write { source, .. } => (None, Some(source)),
             _ => (None, None),
         };
-        Finished { tag, result, errno: None, buffer, source }
+        Finished { tag, result, errno: None, value: 0, buffer, source }
     }
 }
 
-/// An operation that has ended.
+/// An operation that has ended: [`Operation::finish`] makes it.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Finished {
     /// The caller's request.
     pub tag: Tag,
     /// How it went.
     pub result: Result<(), BlockError>,
     /// The system's own word for what went wrong, if it said any.
-    pub errno: Option<i32>,
+    pub errno: Option<NonZeroI32>,
+    /// What a drive says beside its status, as its completion has it in dwords 0 (the low half) and 1; else 0.
+    pub value: u64,
     /// The buffer of a read, also when it failed, unless bytes were lent to it.
     pub buffer: Option<Buffer>,
     /// The source of a write, or what was lent to a read.
     pub source: Option<SharedBuffer>,
+}
+
+// It is moved for every command.
+const _: () = assert!(size_of::<Finished>() == 56);
+
+impl Finished {
+    /// The same with the system's own word, if there is one.
+    pub fn with_errno(self, errno: Option<i32>) -> Self {
+        Self { errno: errno.and_then(NonZeroI32::new), ..self }
+    }
+
+    /// The same with what a drive says beside its status.
+    pub fn with_value(self, value: u64) -> Self {
+        Self { value, ..self }
+    }
 }
 
 /// What became of an operation at its start.

@@ -243,19 +243,29 @@ impl Action {
         }
     }
 
-    /// Whether its success says that data is on stable storage.
+    /// Whether a success of its disk says no more than that: it is no promise, and has no value.
     #[inline(always)]
-    pub(crate) const fn is_promise(&self) -> bool {
+    pub(crate) const fn ends_plainly(&self) -> bool {
         // Two comparisons for what comes most often, instead of a jump through a table.
         match *self {
-            Self::Read(_) => false,
-            Self::Write { durable, .. } => durable,
-            _ => self.is_other_promise(),
+            Self::Read(_) => true,
+            Self::Write { durable, .. } => !durable,
+            _ => false,
         }
     }
 
-    #[inline(never)]
-    const fn is_other_promise(&self) -> bool {
+    /// Whether dwords 0 and 1 of its completion are what the disk says: it is one operation of one disk.
+    pub(crate) const fn has_value(&self) -> bool {
+        match self {
+            Self::WriteZeroes { .. } | Self::Flush { .. } => true,
+            Self::Read(_) | Self::Write { .. } | Self::Compare(_) | Self::Verify { .. } => false,
+            Self::FlushAll { .. } | Self::Discard { .. } | Self::Copy(_) => false,
+            Self::Nothing | Self::Controller | Self::Hints { .. } => false,
+        }
+    }
+
+    /// Whether its success says that data is on stable storage.
+    pub(crate) const fn is_promise(&self) -> bool {
         match *self {
             Self::Flush { .. } | Self::FlushAll { .. } => true,
             Self::Write { durable, .. } | Self::WriteZeroes { durable, .. } => durable,
