@@ -106,7 +106,7 @@ fn a_disk_whose_server_goes_away_fails_what_is_in_flight_and_the_target_goes_on(
 #[test]
 fn what_a_drive_answers_reaches_the_host_unchanged_and_counts_as_a_failure_of_the_disk() {
     let drive = Drive::new(DISK_BYTES);
-    let target = TestTarget::with_device_over("rdma", 1, DriveDriver(Arc::clone(&drive)));
+    let target = TestTarget::with_device_over("rdma", 1, 4096, DriveDriver(Arc::clone(&drive)));
     let manager = target.manager();
     let mut host = RawHost::new(target.address());
     let association = host.attach();

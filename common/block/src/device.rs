@@ -30,6 +30,8 @@ use crate::{DiskTokens, OpenError};
 ///   know that they have ended, it keeps the memory for ever (leaks it) and finishes nothing.
 /// - Report success for a write that is only in memory of its own, unless [`DiskProperties::volatile_cache`] says so
 ///   and a flush makes it durable. Report a short read or write as success.
+/// - Compare and write in two steps, between which somebody else can write. One who cannot do better has none: the
+///   target keeps the order of its own commands itself.
 /// - Start reactor operations with tokens that are not its own.
 /// - Panic because of what its backing answers. That is a [`BlockError`](crate::BlockError). What an NVMe drive answers is
 ///   passed on as it is: [`BlockError::Drive`](crate::BlockError::Drive), [`Finished::value`].
@@ -37,8 +39,9 @@ use crate::{DiskTokens, OpenError};
 /// # What a device may rely on
 /// - All calls come from one thread with one reactor, one at a time, and never from inside each other.
 /// - The range of an operation lies within [`DiskProperties::bytes`] and is aligned to
-///   [`DiskProperties::offset_align`]. A read-only device gets no operation that changes it. A read fills its buffer;
-///   a write lies within its source.
+///   [`DiskProperties::offset_align`]. A read-only device gets no operation that changes it, and none gets a
+///   compare-and-write of more than [`DiskProperties::compare_and_write_max`]. A read fills its buffer; a write lies
+///   within its source.
 /// - Buffers and sources are the device's alone from `start` until it gives them back: nobody writes to a source, and
 ///   nobody looks at a buffer.
 /// - A tag is not used for two operations at once. Its meaning is the caller's.

@@ -65,6 +65,9 @@ pub enum BlockError {
     /// A write, flush or deallocation failed for good.
     #[error("write error")]
     Write,
+    /// A compare-and-write has found something else than what was expected, and has written nothing.
+    #[error("the disk has something else")]
+    Miscompare,
     /// More operations are in flight than the disk can tell apart. Trying again later helps.
     #[error("too many operations are in flight")]
     Busy,

@@ -163,6 +163,7 @@ impl FileDisk {
         let token = self.tokens.token(KIND, id);
         match operation {
             Operation::Read { .. } => unreachable!("reads are started by themselves"),
+            Operation::CompareAndWrite { .. } => unreachable!("a file cannot do that, and says so"),
             Operation::Write { offset, source, at, length, durable } => {
                 reactor.write_file(self.file, offset, source, at as usize, length as usize, durable, token);
             }
@@ -298,13 +299,13 @@ impl FileDisk {
 impl BlockDevice for FileDisk {
     fn properties(&self) -> DiskProperties {
         DiskProperties {
-            bytes: self.info.bytes,
             offset_align: self.info.offset_align,
             memory_align: self.info.memory_align,
             volatile_cache: true,
             read_only: self.read_only,
             // A block device may refuse to unmap, and then a discard does nothing.
             discard_zeroes: !self.info.block_device,
+            ..DiskProperties::new(self.info.bytes)
         }
     }
 

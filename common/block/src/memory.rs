@@ -53,6 +53,7 @@ impl MemoryDisk {
                 memory.zero(borrowed, *offset as usize, *length as usize);
             }
             Operation::Flush => {}
+            Operation::CompareAndWrite { .. } => unreachable!("memory cannot do that, and says so"),
         }
         operation.finish(tag, Ok(()))
     }
@@ -72,14 +73,7 @@ impl MemoryDisk {
 
 impl BlockDevice for MemoryDisk {
     fn properties(&self) -> DiskProperties {
-        DiskProperties {
-            bytes: self.memory.bytes() as u64,
-            offset_align: 1,
-            memory_align: 1,
-            volatile_cache: false,
-            read_only: false,
-            discard_zeroes: true,
-        }
+        DiskProperties::new(self.memory.bytes() as u64)
     }
 
     #[inline]

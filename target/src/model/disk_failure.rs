@@ -99,6 +99,7 @@ impl DiskFailure {
     pub(super) fn is_of_disk(self) -> bool {
         match self.error {
             BlockError::OutOfRange | BlockError::Busy | BlockError::Cancelled => false,
+            BlockError::Miscompare => false,
             BlockError::Drive(status) => status.code() != Status::COMPARE_FAILURE,
             _ if self.what == DiskAction::Flush => true,
             BlockError::NotSupported => false,

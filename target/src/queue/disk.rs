@@ -51,6 +51,12 @@ impl Request {
                 let host_pieces = piece_ranges(extent.length.checked_data(), resources.chunk_bytes).count();
                 self.start_reads(resources, extent, host_pieces, false);
             }
+            Action::CompareAndWrite { extent, durable } => {
+                let [expected, source] = [0, 1].map(|piece| self.pieces.take_shared(piece));
+                let (offset, length) = (extent.offset, extent.length.checked_data().0);
+                let operation = Operation::CompareAndWrite { offset, expected, source, length, durable };
+                self.start(resources, extent.disk, 0, operation);
+            }
             Action::WriteZeroes { extent, deallocate, durable } => {
                 let Extent { offset, length, .. } = extent;
                 let operation = Operation::WriteZeroes { offset, length: length.0, deallocate, durable };
@@ -233,6 +239,7 @@ fn status_of(action: Action, error: BlockError) -> Status {
     }
     match error {
         BlockError::Drive(status) => status_of_drive(status),
+        BlockError::Miscompare => Status::COMPARE_FAILURE.with_dnr(),
         BlockError::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         BlockError::Misaligned => Status::INVALID_FIELD.with_dnr(),
         BlockError::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),

@@ -1,6 +1,7 @@
 //! A drive in memory that answers what a test says, with its own statuses and values, as a passed-through one does.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfab_block::{
@@ -16,12 +17,26 @@ pub type Answer = (Result<(), BlockError>, u64);
 pub struct Drive {
     bytes: Mutex<Vec<u8>>,
     answers: Mutex<VecDeque<Answer>>,
+    compare_and_write_max: u32,
+    /// How often it has compared and written.
+    compared: AtomicUsize,
 }
 
 impl Drive {
     /// A drive of zeroes.
     pub fn new(bytes: usize) -> Arc<Self> {
         Arc::new(Self { bytes: Mutex::new(vec![0; bytes]), ..Self::default() })
+    }
+
+    /// The same, which compares and writes so many bytes at once.
+    pub fn with_compare_and_write(bytes: usize, bytes_max: u32) -> Arc<Self> {
+        let bytes = Mutex::new(vec![0; bytes]);
+        Arc::new(Self { bytes, compare_and_write_max: bytes_max, ..Self::default() })
+    }
+
+    /// How often it has compared, and written if that was right.
+    pub fn compared(&self) -> usize {
+        self.compared.load(Ordering::Relaxed)
     }
 
     /// It says this to the next operation that it has no answer for yet, whatever that is. Without an answer, it does
@@ -35,7 +50,7 @@ impl Drive {
         lock(&self.bytes)
     }
 
-    fn run(&self, operation: &mut Operation) {
+    fn run(&self, operation: &mut Operation) -> Result<(), BlockError> {
         let mut bytes = self.bytes();
         match operation {
             Operation::Read { offset, buffer, .. } => {
@@ -49,7 +64,19 @@ impl Drive {
                 bytes[*offset as usize..][..*length as usize].fill(0);
             }
             Operation::Flush => {}
+            Operation::CompareAndWrite { offset, expected, source, length, .. } => {
+                self.compared.fetch_add(1, Ordering::Relaxed);
+                let range = &mut bytes[*offset as usize..][..*length as usize];
+                let mut content = vec![0; range.len()];
+                expected.read_at(0, &mut content);
+                if content != *range {
+                    return Err(BlockError::Miscompare);
+                }
+                source.read_at(0, range);
+            }
+            _ => return Err(BlockError::NotSupported),
         }
+        Ok(())
     }
 }
 
@@ -77,22 +104,13 @@ struct DriveDevice(Arc<Drive>);
 
 impl BlockDevice for DriveDevice {
     fn properties(&self) -> DiskProperties {
-        DiskProperties {
-            bytes: self.0.bytes().len() as u64,
-            offset_align: 1,
-            memory_align: 1,
-            volatile_cache: true,
-            read_only: false,
-            discard_zeroes: true,
-        }
+        let properties = DiskProperties::new(self.0.bytes().len() as u64).with_volatile_cache(true);
+        properties.with_compare_and_write(self.0.compare_and_write_max)
     }
 
     fn start(&mut self, _: &mut Reactor, mut operation: Operation, tag: Tag) -> Started {
         let answer = lock(&self.0.answers).pop_front();
-        let (result, value) = answer.unwrap_or_else(|| {
-            self.0.run(&mut operation);
-            (Ok(()), 0)
-        });
+        let (result, value) = answer.unwrap_or_else(|| (self.0.run(&mut operation), 0));
         Started::Finished(operation.finish(tag, result).with_value(value))
     }
 

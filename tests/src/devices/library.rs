@@ -194,8 +194,9 @@ impl LibraryDevice {
     }
 }
 
-fn call_of(operation: &Operation) -> Call {
-    match *operation {
+/// The call for an operation; none for what the library does not have.
+fn call_of(operation: &Operation) -> Option<Call> {
+    Some(match *operation {
         Operation::Read { offset, ref buffer, .. } => {
             Call::Read { offset: offset as usize, length: buffer.len() }
         }
@@ -208,23 +209,19 @@ fn call_of(operation: &Operation) -> Call {
             Call::Zero { offset: offset as usize, length: length as usize }
         }
         Operation::Flush => Call::Flush,
-    }
+        _ => return None,
+    })
 }
 
 impl BlockDevice for LibraryDevice {
     fn properties(&self) -> DiskProperties {
-        DiskProperties {
-            bytes: self.image.bytes().len() as u64,
-            offset_align: 512,
-            memory_align: 1,
-            volatile_cache: false,
-            read_only: false,
-            discard_zeroes: true,
-        }
+        DiskProperties::new(self.image.bytes().len() as u64).with_offset_align(512)
     }
 
     fn start(&mut self, _: &mut Reactor, operation: Operation, tag: Tag) -> Started {
-        let call = call_of(&operation);
+        let Some(call) = call_of(&operation) else {
+            return Started::Finished(operation.finish(tag, Err(BlockError::NotSupported)));
+        };
         let id = self.in_flight.insert((operation, tag));
         if self.library.calls.send((id, call)).is_err() {
             let (operation, tag) = self.in_flight.remove(id).expect("it was just put there");
