@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringfab_base::{VisiblePath as _, shell_word};
-use ringfab_block::Backing;
+use ringfab_base::{VisiblePath as _, shell_word, visible};
+use ringfab_block::{Backing, DeviceIdentity, DriverHandle};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -41,6 +41,9 @@ const WRITE_LIMIT: Duration = Duration::from_secs(10);
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
 const LOOK_LIMIT_LATE: Duration = Duration::from_millis(100);
 
+/// How what a device is called begins, in messages and in what its identifiers are made from.
+const DEVICE: &str = "device ";
+
 /// What is behind a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -49,7 +52,14 @@ pub(crate) enum Content {
     Disk(Fingerprint),
     /// A file or device that could not be looked at.
     Unseen(PathBuf),
-    /// No disk: memory, zeroes, or the device of a driver.
+    /// The device of a driver.
+    Device {
+        /// What the driver calls it.
+        name: String,
+        /// What it knows itself by, if it has told.
+        identity: Option<String>,
+    },
+    /// No disk: memory, or zeroes.
     Made(String),
 }
 
@@ -65,26 +75,22 @@ impl Content {
                     DiskIdentity::of(&metadata)?;
                     Ok::<_, io::Error>(Fingerprint::of(&at, &metadata))
                 };
-                let late = known_disks.hung.load(Ordering::Relaxed);
-                let limit = if late { LOOK_LIMIT_LATE } else { LOOK_LIMIT };
-                let seen = worker::within("looking at", path, limit, look);
-                known_disks.hung.store(seen.is_err(), Ordering::Relaxed);
-                match seen {
-                    Ok(Ok(fingerprint)) => Self::Disk(fingerprint),
-                    _ => Self::Unseen(path.clone()),
-                }
+                known_disks.look_at(path, look).map_or_else(|| Self::Unseen(path.clone()), Self::Disk)
             }
-            made => Self::made(made),
+            made => Self::made(made, made.driver().and_then(|driver| known_disks.identity_of(driver))),
         }
     }
 
-    /// What is behind a namespace that has no file.
-    pub(crate) fn made(backing: &Backing) -> Self {
+    /// What is behind a namespace that has no file. A device has told this `identity`, or none.
+    pub(crate) fn made(backing: &Backing, identity: Option<DeviceIdentity>) -> Self {
+        if let Some(driver) = backing.driver() {
+            let identity = identity.map(|identity| identity.as_str().to_owned());
+            return Self::Device { name: driver.name(), identity };
+        }
         Self::Made(match backing {
             Backing::File { path, .. } => path.to_string_lossy().into_owned(),
             Backing::Memory(_) => "memory".to_owned(),
             Backing::Null { .. } => "zeroes".to_owned(),
-            Backing::Device(driver) => format!("device {}", driver.name()),
             other => format!("{other:?}"),
         })
     }
@@ -95,7 +101,41 @@ impl Content {
             (Self::Disk(seen), Self::Unseen(path)) | (Self::Unseen(path), Self::Disk(seen)) => {
                 seen.path == *path
             }
+            (
+                Self::Device { name, identity },
+                Self::Device { name: other_name, identity: other_identity },
+            ) => match (identity, other_identity) {
+                (Some(identity), Some(other)) => identity == other,
+                _ => name == other_name,
+            },
             (one, other) => one == other,
+        }
+    }
+
+    /// Whether it tells of the same disk what `other` does not.
+    fn says_more_than(&self, other: &Self) -> bool {
+        matches!(self, Self::Device { identity: Some(_), .. })
+            && matches!(other, Self::Device { identity: None, .. })
+            && self.is_same(other)
+    }
+
+    /// As it is written now: older versions had no more of a device than its name.
+    fn renewed(self) -> Self {
+        match self {
+            Self::Made(what) => match what.strip_prefix(DEVICE) {
+                Some(name) => Self::Device { name: name.to_owned(), identity: None },
+                None => Self::Made(what),
+            },
+            other => other,
+        }
+    }
+
+    /// What it is called, whatever it turns out to be.
+    fn name(&self) -> String {
+        match self {
+            Self::Disk(Fingerprint { path, .. }) | Self::Unseen(path) => path.to_string_lossy().into_owned(),
+            Self::Device { name, .. } => format!("{DEVICE}{name}"),
+            Self::Made(what) => what.clone(),
         }
     }
 }
@@ -104,8 +144,12 @@ impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Disk(fingerprint) => fingerprint.fmt(f),
-            Self::Unseen(path) => path.to_string_lossy().fmt(f),
-            Self::Made(what) => f.write_str(what),
+            Self::Device { identity: Some(identity), .. } => {
+                write!(f, "{} ({})", self.name(), visible(identity))
+            }
+            Self::Unseen(_) | Self::Device { identity: None, .. } | Self::Made(_) => {
+                f.write_str(&self.name())
+            }
         }
     }
 }
@@ -152,10 +196,7 @@ impl KnownDisk {
 
     /// What is behind it, as it is configured.
     pub(crate) fn name(&self) -> String {
-        match &self.content {
-            Content::Disk(seen) => seen.path.to_string_lossy().into_owned(),
-            content => content.to_string(),
-        }
+        self.content.name()
     }
 
     fn identifiers(&self) -> Option<Identifiers> {
@@ -170,6 +211,14 @@ impl KnownDisk {
     /// The identifiers that it has.
     fn named(&self) -> impl Iterator<Item = &String> {
         [&self.nguid, &self.uuid].into_iter().filter(|one| !one.is_empty())
+    }
+
+    /// Whether there is nothing in `now` that it does not say.
+    fn covers(&self, now: &Self) -> bool {
+        if self.content.says_more_than(&now.content) {
+            return *self == Self { content: self.content.clone(), ..now.clone() };
+        }
+        self == now
     }
 
     fn has_identifiers_of(&self, other: &Self) -> bool {
@@ -273,7 +322,7 @@ impl KnownDisks {
         let mut state = self.state();
         let mut new = Vec::new();
         for one in found {
-            if state.sharing(&one).any(|(_, known)| *known == one) {
+            if state.sharing(&one).any(|(_, known)| known.covers(&one)) {
                 continue;
             }
             if let Some(before) = state.of_number(&one).next().filter(|before| !before.is_same_disk(&one)) {
@@ -299,6 +348,26 @@ impl KnownDisks {
             let path = file.visible();
             tracing::error!(%path, error, "which disk has which identifiers is forgotten with the next restart");
         }
+    }
+
+    /// What a device knows itself by, if its driver tells that soon.
+    fn identity_of(&self, driver: &DriverHandle) -> Option<DeviceIdentity> {
+        let this = driver.clone();
+        let seen = self.are_kept().then(|| self.look_at(driver.name().as_ref(), move || this.look()))?;
+        seen?.identity
+    }
+
+    /// What a look finds that does not take long.
+    fn look_at<T: Send + 'static>(
+        &self,
+        path: &Path,
+        look: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> Option<T> {
+        let late = self.hung.load(Ordering::Relaxed);
+        let limit = if late { LOOK_LIMIT_LATE } else { LOOK_LIMIT };
+        let seen = worker::within("looking at", path, limit, look);
+        self.hung.store(seen.is_err(), Ordering::Relaxed);
+        seen.ok()?.ok()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -403,7 +472,8 @@ impl State {
 
 fn parse_line(line: &str) -> Option<KnownDisk> {
     let (sum, json) = line.split_once(' ')?;
-    (sum == checksum(json)).then(|| serde_json::from_str(json).ok()).flatten()
+    let known: KnownDisk = (sum == checksum(json)).then(|| serde_json::from_str(json).ok()).flatten()?;
+    Some(KnownDisk { content: known.content.renewed(), ..known })
 }
 
 /// The first line names the machine, in other words than its own: its identifier is confidential (machine-id(5)).
@@ -541,6 +611,48 @@ mod tests {
         fs::create_dir(&state).unwrap();
         disks.note(vec![made(2, 512, "b", 2)]);
         assert!(KnownDisks::load(&state).unwrap().check(&made(1, 512, "b", 1)).is_err(), "it is there then");
+    }
+
+    fn device(name: &str, identity: Option<&str>, number: u8) -> KnownDisk {
+        let content = Content::Device { name: name.to_owned(), identity: identity.map(str::to_owned) };
+        KnownDisk { content, ..made(1, 512, "", number) }
+    }
+
+    #[test]
+    fn a_device_is_what_it_says_of_itself_or_else_its_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let disks = KnownDisks::load(folder.path()).unwrap();
+        disks.note(vec![device("rbd/a", Some("1"), 1)]);
+        // What tells less does not make what is known less.
+        disks.note(vec![device("rbd/a", None, 1)]);
+        for disks in [&disks, &KnownDisks::load(folder.path()).unwrap()] {
+            assert_eq!(disks.check(&device("rbd/a", Some("1"), 1)), Ok(()));
+            assert_eq!(disks.check(&device("rbd/b", Some("1"), 1)), Ok(()), "renamed");
+            assert_eq!(disks.check(&device("rbd/a", None, 1)), Ok(()), "it does not tell");
+            let error = disks.check(&device("rbd/a", Some("2\n"), 1)).unwrap_err().to_string();
+            assert!(error.contains("was that of device rbd/a (1) with blocks"), "{error}");
+            assert!(error.contains("would take device rbd/a (2\\n) with blocks"), "{error}");
+            assert!(disks.check(&device("rbd/b", None, 1)).is_err());
+            assert!(disks.check(&made(1, 512, "device rbd/a", 1)).is_err(), "no device");
+            assert_eq!(disks.identifiers_of(&device("rbd/a", Some("2"), 0)), []);
+        }
+        assert_eq!(device("rbd/a", Some("1"), 1).name(), "device rbd/a", "identifiers are made from it");
+    }
+
+    #[test]
+    fn a_device_that_an_older_version_has_noted_by_its_name_is_known() {
+        let folder = tempfile::tempdir().unwrap();
+        KnownDisks::load(folder.path()).unwrap().note(vec![made(1, 512, "device rbd/a", 1)]);
+        let written = fs::read_to_string(folder.path().join(FILE_NAME)).unwrap();
+        assert!(written.contains(r#""content":{"made":"device rbd/a"}"#), "{written}");
+        let disks = KnownDisks::load(folder.path()).unwrap();
+        assert_eq!(disks.check(&device("rbd/a", Some("1"), 1)), Ok(()));
+        assert!(disks.check(&device("rbd/b", Some("1"), 1)).is_err());
+        // What it says of itself counts from now on.
+        disks.note(vec![device("rbd/a", Some("1"), 1)]);
+        for disks in [&disks, &KnownDisks::load(folder.path()).unwrap()] {
+            assert!(disks.check(&device("rbd/a", Some("2"), 1)).is_err());
+        }
     }
 
     #[test]

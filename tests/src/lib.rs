@@ -115,8 +115,22 @@ impl TestTarget {
     /// # Panics
     /// When it cannot.
     pub fn with_device_on_cores(cores: usize, driver: impl Driver + 'static) -> Self {
-        let namespace = "[[subsystem.namespace]]\nnull = \"4KiB\"\nblock_bytes = 4096\n";
-        Self::adapted("cores = 1\nspin_us = 20", "transport = \"tcp\"", namespace, |config| {
+        Self::with_device_over("tcp", cores, 4096, driver)
+    }
+
+    /// Serves a device of the test's own as namespace 1, with blocks of a size, on so many cores over a transport.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn with_device_over(
+        transport: &str,
+        cores: usize,
+        block_bytes: u32,
+        driver: impl Driver + 'static,
+    ) -> Self {
+        let listener = format!("transport = {transport:?}");
+        let namespace = format!("[[subsystem.namespace]]\nnull = \"4KiB\"\nblock_bytes = {block_bytes}\n");
+        Self::adapted("cores = 1\nspin_us = 20", &listener, &namespace, |config| {
             on_cores(config, cores);
             config.subsystems[0].namespaces[0].source = Source::Device(DriverHandle::new(driver));
         })

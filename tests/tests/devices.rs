@@ -6,10 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfab_initiator::blocking::Controller;
+use ringfab_block::BlockError;
+use ringfab_fabric::rdma::Access;
+use ringfab_initiator::blocking::{Controller, EngineOptions};
+use ringfab_initiator::{ConnectOptions, HostIdentity};
+use ringfab_spec::{Status, SubmissionEntry};
 use ringfab_target::control::Manager;
+use ringfab_tests::devices::drive::{Drive, DriveDriver};
 use ringfab_tests::devices::library::{Image, LibraryDriver, Remote, RemoteDriver};
 use ringfab_tests::devices::socket::SocketServer;
+use ringfab_tests::raw_host::RawHost;
 use ringfab_tests::{PATIENCE, TestTarget};
 
 const DISK_BYTES: usize = 4 << 20;
@@ -98,6 +104,105 @@ fn a_disk_whose_server_goes_away_fails_what_is_in_flight_and_the_target_goes_on(
 }
 
 #[test]
+fn what_a_drive_answers_reaches_the_host_unchanged_and_counts_as_a_failure_of_the_disk() {
+    let drive = Drive::new(DISK_BYTES);
+    let target = TestTarget::with_device_over("rdma", 1, 4096, DriveDriver(Arc::clone(&drive)));
+    let manager = target.manager();
+    let mut host = RawHost::new(target.address());
+    let association = host.attach();
+    let io = host.attach_io(association, 1, 32);
+    let data = host.expose(&[1; 4096], Access::RemoteRead);
+    let media_errors = || manager.list().remove(0).media_errors;
+    for (status, damaged) in [
+        (Status::ACCESS_DENIED, false),
+        (Status::ACCESS_DENIED.with_dnr(), false),
+        (Status::UNRECOVERED_READ_ERROR.with_dnr(), true),
+        (Status::new(7, 0xc1).with_dnr(), false),
+    ] {
+        let cid = host.next_cid();
+        for entry in [
+            SubmissionEntry::read(cid, 1, 0, 1).with_sgl(data.sgl()),
+            SubmissionEntry::write(cid, 1, 0, 1, false).with_sgl(data.sgl()),
+            SubmissionEntry::write_zeroes(cid, 1, 0, 1, false, false),
+        ] {
+            let before = media_errors();
+            drive.answer((Err(BlockError::Drive(status.with_more())), 0x1234_5678_9abc_def0));
+            let completion = host.command(io, &entry);
+            assert_eq!((completion.status(), completion.result()), (status, 0x1234_5678_9abc_def0));
+            assert_eq!(media_errors() - before, u64::from(damaged), "{status}");
+        }
+    }
+    assert_eq!(drive.bytes()[0], 0, "nothing was done");
+    // What succeeds has a value, too, where it is one operation.
+    let cid = host.next_cid();
+    for entry in [SubmissionEntry::write_zeroes(cid, 1, 0, 1, false, false), SubmissionEntry::flush(cid, 1)] {
+        drive.answer((Ok(()), 7 << 32 | 5));
+        let completion = host.command(io, &entry);
+        assert_eq!((completion.status(), completion.result()), (Status::SUCCESS, 7 << 32 | 5));
+    }
+    let completion = host.command(io, &SubmissionEntry::write(cid, 1, 0, 1, false).with_sgl(data.sgl()));
+    assert_eq!((completion.status(), completion.result(), drive.bytes()[0]), (Status::SUCCESS, 0, 1));
+}
+
+/// Attaches as a host that tries nothing again.
+fn once(target: &TestTarget) -> Controller {
+    let url = target.url("");
+    let host = HostIdentity::for_url(&url).expect("an identity");
+    let mut options = ConnectOptions::new(url, host);
+    options.reconnect.retries = 0;
+    Controller::connect(options, EngineOptions::default()).expect("attached")
+}
+
+/// State and reason of the only namespace.
+fn health(manager: &Manager) -> (&'static str, String) {
+    let one = manager.list().remove(0);
+    (one.state, one.reason.unwrap_or_default())
+}
+
+#[test]
+fn another_disk_behind_the_name_of_a_device_is_not_served_until_it_is_confirmed() {
+    let image = Image::new(DISK_BYTES);
+    let target = TestTarget::with_device(RemoteDriver::new(Arc::clone(&image), Remote::Present));
+    let mut manager = target.manager();
+    let controller = target.attach();
+    controller.write_at(1, 0, &[1; 4096], false).expect("written");
+    // It may tell later which disk it is.
+    image.set_identity("image 1");
+    manager.poll();
+    assert_eq!(health(&manager), ("ready", String::new()));
+
+    image.set_identity("image 2");
+    image.bytes().resize(2 * DISK_BYTES, 0);
+    manager.poll();
+    let (state, reason) = health(&manager);
+    assert!(state == "needs reopen" && reason.contains("image 2 instead of image 1"), "{state}: {reason}");
+    let only = once(&target);
+    assert!(only.write_at(1, 0, &[2; 4096], false).is_err() && only.read_at(1, 0, &mut [0; 4096]).is_err());
+    assert_eq!(image.bytes()[0], 1, "nothing was written to the other disk");
+
+    // The first request says what it is, the second one has read that.
+    let refused = manager.reopen(None, 1).expect_err("to be confirmed");
+    assert!(refused.contains("was that of device remote (image 1)"), "{refused}");
+    assert!(refused.contains("would take device remote (image 2)"), "{refused}");
+    assert_eq!((health(&manager).0, image.reopened()), ("needs reopen", 0));
+    let reopened = manager.reopen(None, 1).expect("confirmed");
+    assert_eq!((reopened.state, reopened.bytes), ("ready", 2 * DISK_BYTES as u64));
+    assert_eq!(image.reopened(), 2, "on both cores");
+    ringfab_tests::wait_until("its host knows the size", || {
+        controller.write_at(1, DISK_BYTES as u64, &[3; 4096], false).is_ok()
+    });
+
+    // The disk that was there comes back: nothing is to be confirmed but that.
+    image.set_identity("image 3");
+    manager.poll();
+    image.set_identity("image 2");
+    manager.poll();
+    assert_eq!(health(&manager).0, "needs reopen", "somebody has to look at it");
+    assert_eq!(manager.reopen(None, 1).expect("it is back").state, "ready");
+    controller.read_at(1, 0, &mut [0; 4096]).expect("read");
+}
+
+#[test]
 fn a_device_that_is_not_there_or_does_not_answer_is_served_when_it_is() {
     for state in [Remote::Absent, Remote::Silent] {
         let image = Image::new(DISK_BYTES);
@@ -111,7 +216,7 @@ fn a_device_that_is_not_there_or_does_not_answer_is_served_when_it_is() {
             (one.state, one.reason.unwrap_or_default(), one.bytes)
         };
         let (name, reason, _) = shown(&manager);
-        let expected = if state == Remote::Absent { "no such image" } else { "has not returned" };
+        let expected = if state == Remote::Absent { "no such image" } else { "hangs" };
         assert!(name == "not ready" && reason.contains(expected), "{reason}");
         manager.poll();
         assert_eq!(shown(&manager).0, "not ready");

@@ -1,11 +1,14 @@
 //! Fused pairs of several hosts against each other, on several cores: no update is lost, and no other command sees one
 //! half done.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use ringfab_block::BlockError;
 use ringfab_fabric::rdma::{Access, QueuePairId};
 use ringfab_spec::{IntoBytes, Status, SubmissionEntry};
 use ringfab_tests::TestTarget;
+use ringfab_tests::devices::drive::{Drive, DriveDriver};
 use ringfab_tests::raw_host::{Exposed, RawHost};
 
 const HOSTS: usize = 4;
@@ -91,14 +94,19 @@ impl Counter {
 
 /// All hosts count the same counter up, while another host writes beside it and a third one looks all the time.
 fn count(namespace: &str) {
-    let target = TestTarget::with_target("cores = 2\nspin_us = 20", namespace);
+    count_at(&[TestTarget::with_target("cores = 2\nspin_us = 20", namespace)]);
+}
+
+/// The same at targets that serve the same disk, each to some of the hosts.
+fn count_at(targets: &[TestTarget]) {
+    let last = targets.last().expect("a target");
     let (done, over) = (AtomicU32::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for host in 0..HOSTS {
-            let (target, done, over) = (&target, &done, &over);
+            let (target, done, over) = (&targets[host % targets.len()], &done, &over);
             scope.spawn(move || {
                 // Queue n is on core n - 1, of two.
-                let mut counter = Counter::new(target, 1 + host as u16 % 2, 8);
+                let mut counter = Counter::new(target, 1 + (host / targets.len()) as u16 % 2, 8);
                 let ended = Over(over);
                 for _ in 0..UPDATES {
                     while !{
@@ -113,7 +121,7 @@ fn count(namespace: &str) {
                 }
             });
         }
-        let (target, over) = (&target, &over);
+        let (target, over) = (&targets[0], &over);
         scope.spawn(move || {
             let neighbour = target.attach();
             let mut written = 0_u8;
@@ -127,15 +135,15 @@ fn count(namespace: &str) {
             }
         });
         scope.spawn(move || {
-            let (mut counter, mut last) = (Counter::new(target, 2, 8), 0);
+            let (mut counter, mut before) = (Counter::new(last, 2, 8), 0);
             while !over.load(Ordering::Relaxed) {
                 let value = counter.read();
-                assert!(value >= last, "an update was undone");
-                last = value;
+                assert!(value >= before, "an update was undone");
+                before = value;
             }
         });
     });
-    assert_eq!(Counter::new(&target, 1, 8).read(), HOSTS as u32 * UPDATES, "an update was lost");
+    assert_eq!(Counter::new(last, 1, 8).read(), HOSTS as u32 * UPDATES, "an update was lost");
 }
 
 /// One host writes the counter as a whole, again and again, while others count it up from what they have read.
@@ -182,4 +190,61 @@ fn no_update_is_lost_in_a_file() {
     let path = folder.path().join("disk");
     std::fs::File::create(&path).and_then(|file| file.set_len(1 << 20)).expect("a disk");
     count(&format!("[[subsystem.namespace]]\npath = {path:?}\ndirect = false\nallow_page_cache = true\n"));
+}
+
+/// Targets that serve a drive, which compares and writes so many bytes at once.
+fn serve_drive(drive: &Arc<Drive>, targets: usize) -> Vec<TestTarget> {
+    let serve = || TestTarget::with_device_over("rdma", 2, BLOCK as u32, DriveDriver(Arc::clone(drive)));
+    std::iter::repeat_with(serve).take(targets).collect()
+}
+
+/// A claim keeps the order of one target only: what is between the two is the drive's own.
+#[test]
+fn no_update_is_lost_on_a_drive_that_two_targets_share() {
+    let drive = Drive::with_compare_and_write(1 << 20, BLOCKS * BLOCK as u32);
+    count_at(&serve_drive(&drive, 2));
+    assert!(drive.compared() >= HOSTS * UPDATES as usize, "{} operations of the drive", drive.compared());
+}
+
+#[test]
+fn no_update_is_lost_on_a_drive_that_does_one_thing_after_the_other() {
+    let drive = Drive::new(1 << 20);
+    count_at(&serve_drive(&drive, 1));
+    assert_eq!(drive.compared(), 0);
+}
+
+#[test]
+fn a_pair_that_a_drive_cannot_do_at_once_is_refused_and_what_another_target_has_written_is_found() {
+    let drive = Drive::with_compare_and_write(1 << 20, BLOCK as u32);
+    let targets = serve_drive(&drive, 1);
+    let mut host = RawHost::new(targets[0].address());
+    let association = host.attach();
+    let io = host.attach_io(association, 1, 32);
+    let mut exchange = |blocks: u32, from: u8, to: u8| {
+        let (first, second) = (host.next_cid(), host.next_cid());
+        let compare = SubmissionEntry::compare(first, 1, 8, blocks).with_fuse(SubmissionEntry::FUSE_FIRST);
+        let write =
+            SubmissionEntry::write(second, 1, 8, blocks, true).with_fuse(SubmissionEntry::FUSE_SECOND);
+        let length = blocks as usize * BLOCK;
+        let data = [from, to].map(|byte| host.expose(&vec![byte; length], Access::RemoteRead));
+        for (entry, data) in [compare, write].iter().zip(&data) {
+            host.send(io, entry.with_sgl(data.sgl()).as_bytes(), None);
+        }
+        let statuses = [first, second].map(|cid| {
+            let completion = host.completion(io);
+            assert_eq!(completion.cid.get(), cid, "in their order");
+            completion.status()
+        });
+        data.into_iter().for_each(|data| host.revoke(data));
+        statuses
+    };
+    let first = |status: Status| [status.with_dnr(), Status::ABORTED_FAILED_FUSED.with_dnr()];
+    assert_eq!(exchange(2, 0, 1), first(Status::ATOMIC_WRITE_UNIT_EXCEEDED));
+    assert_eq!((exchange(1, 0, 1), drive.bytes()[8 * BLOCK]), ([Status::SUCCESS; 2], 1));
+    drive.bytes()[9 * BLOCK - 1] = 9;
+    assert_eq!((exchange(1, 1, 2), drive.bytes()[8 * BLOCK]), (first(Status::COMPARE_FAILURE), 1));
+    assert_eq!(drive.compared(), 2);
+    // What goes wrong otherwise is said of the first half, too.
+    drive.answer((Err(BlockError::Drive(Status::WRITE_FAULT.with_dnr())), 0));
+    assert_eq!(exchange(1, 1, 2), first(Status::WRITE_FAULT));
 }

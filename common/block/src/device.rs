@@ -6,6 +6,7 @@ use std::io;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use ringfab_base::visible;
 use ringfab_reactor::{Completion, FileInfo, Reactor};
 
 use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
@@ -29,14 +30,18 @@ use crate::{DiskTokens, OpenError};
 ///   know that they have ended, it keeps the memory for ever (leaks it) and finishes nothing.
 /// - Report success for a write that is only in memory of its own, unless [`DiskProperties::volatile_cache`] says so
 ///   and a flush makes it durable. Report a short read or write as success.
+/// - Compare and write in two steps, between which somebody else can write. One who cannot do better has none: the
+///   target keeps the order of its own commands itself.
 /// - Start reactor operations with tokens that are not its own.
-/// - Panic because of what its backing answers. That is a [`BlockError`](crate::BlockError).
+/// - Panic because of what its backing answers. That is a [`BlockError`](crate::BlockError). What an NVMe drive answers is
+///   passed on as it is: [`BlockError::Drive`](crate::BlockError::Drive), [`Finished::value`].
 ///
 /// # What a device may rely on
 /// - All calls come from one thread with one reactor, one at a time, and never from inside each other.
 /// - The range of an operation lies within [`DiskProperties::bytes`] and is aligned to
-///   [`DiskProperties::offset_align`]. A read-only device gets no operation that changes it. A read fills its buffer;
-///   a write lies within its source.
+///   [`DiskProperties::offset_align`]. A read-only device gets no operation that changes it, and none gets a
+///   compare-and-write of more than [`DiskProperties::compare_and_write_max`]. A read fills its buffer; a write lies
+///   within its source.
 /// - Buffers and sources are the device's alone from `start` until it gives them back: nobody writes to a source, and
 ///   nobody looks at a buffer.
 /// - A tag is not used for two operations at once. Its meaning is the caller's.
@@ -82,7 +87,9 @@ pub trait BlockDevice: fmt::Debug {
         Ok(())
     }
 
-    /// Opens its backing anew on this core. Devices that nothing can be opened of ignore it.
+    /// Opens its backing anew on this core. Devices that nothing can be opened of ignore it. One whose driver tells
+    /// [identities](Seen::identity) goes on with the disk that the driver has seen last, and what is in flight ends on
+    /// the old one.
     ///
     /// # Errors
     /// [`OpenError`] says what could not be opened; the device is as before then.
@@ -108,20 +115,67 @@ pub struct OpenedFile {
     pub read_only: bool,
 }
 
+/// What a look at a device has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Seen {
+    /// Size in bytes; `None` when that is what [`Driver::open`] finds and never changes.
+    pub bytes: Option<u64>,
+    /// Which disk it is, if it can tell. Another identity under the name of the driver is another disk: nothing of it
+    /// is served until an administrator has confirmed it. `None` says nothing, also after an identity was told.
+    pub identity: Option<DeviceIdentity>,
+}
+
+impl Seen {
+    /// The same with a size in bytes, which is watched.
+    pub fn with_bytes(self, bytes: u64) -> Self {
+        Self { bytes: Some(bytes), ..self }
+    }
+
+    /// The same with what the device knows itself by.
+    pub fn with_identity(self, identity: DeviceIdentity) -> Self {
+        Self { identity: Some(identity), ..self }
+    }
+}
+
+/// The text by which a device knows itself: the same for as long as it is the same disk, over restarts and other names,
+/// and never that of another disk. It begins with the kind of device, since all kinds are compared with each other:
+/// `rbd`, a pool's and an image's identifiers and when the image was made; `nvme` and an NGUID.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceIdentity(String);
+
+impl DeviceIdentity {
+    /// The identity with this text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Its text, as the device gave it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// For people: what cannot be shown is escaped.
+impl fmt::Display for DeviceIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        visible(&self.0).fmt(f)
+    }
+}
+
 /// Makes one core's handles of a kind of device that this crate does not know. All cores share it.
 pub trait Driver: fmt::Debug + Send + Sync {
     /// What it serves, for logs and people, such as a URL.
     fn name(&self) -> String;
 
     /// Looks at the device, on a thread that may wait: this is the place to look up names and to log in. It is called
-    /// before any core opens the device, and about every second from then on: until it succeeds, and then to see the
-    /// size. It is not called again while a call has not returned. Returns the size in bytes, or `None` when that is
-    /// what [`open`](Self::open) finds and never changes.
+    /// before any core opens the device, and about every second from then on: until it succeeds, and then to see what
+    /// has changed. It is not called again while a call has not returned.
     ///
     /// # Errors
     /// Why cores cannot open it for now. Once they have it, an error changes nothing: their operations show it.
-    fn look(&self) -> io::Result<Option<u64>> {
-        Ok(None)
+    fn look(&self) -> io::Result<Seen> {
+        Ok(Seen::default())
     }
 
     /// Opens the device for the calling core. It must not block: what is slow has happened in [`look`](Self::look), or

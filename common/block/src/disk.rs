@@ -281,7 +281,15 @@ fn check(properties: &DiskProperties, operation: &Operation) -> Result<(), Block
     if operation.writes() && properties.read_only {
         return Err(BlockError::ReadOnly);
     }
-    let Some((offset, length)) = operation.range() else { return Ok(()) };
+    let (offset, length) = match operation {
+        Operation::CompareAndWrite { length, .. } if *length > properties.compare_and_write_max => {
+            return Err(BlockError::NotSupported);
+        }
+        _ => match operation.range() {
+            Some(range) => range,
+            None => return Ok(()),
+        },
+    };
     if offset.checked_add(length).is_none_or(|end| end > properties.bytes) {
         return Err(BlockError::OutOfRange);
     }

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use ringfab_spec::Status;
+
 /// Why a disk could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -32,7 +34,8 @@ pub enum OpenError {
     },
 }
 
-/// Why an operation failed.
+/// Why an operation failed. Devices make these, and whoever serves disks names them all: so another one concerns no
+/// device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BlockError {
     /// The range is not within the disk.
@@ -62,9 +65,16 @@ pub enum BlockError {
     /// A write, flush or deallocation failed for good.
     #[error("write error")]
     Write,
+    /// A compare-and-write has found something else than what was expected, and has written nothing.
+    #[error("the disk has something else")]
+    Miscompare,
     /// More operations are in flight than the disk can tell apart. Trying again later helps.
     #[error("too many operations are in flight")]
     Busy,
+    /// An NVMe drive has completed the operation with this status, which is not success. Its code and Do Not Retry are
+    /// what a host is told; the rest concerns the drive's own controller.
+    #[error("status {code:#05x} of the drive: {0}", code = .0.code().bits())]
+    Drive(Status),
     /// The operation was given up because the disk was closed.
     #[error("cancelled")]
     Cancelled,

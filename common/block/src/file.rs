@@ -1,6 +1,7 @@
 //! A regular file or a block device, through the core's ring.
 
 use std::io;
+use std::num::NonZeroI32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -169,6 +170,7 @@ impl FileDisk {
         let token = self.tokens.token(KIND, id);
         match operation {
             Operation::Read { .. } => unreachable!("reads are started by themselves"),
+            Operation::CompareAndWrite { .. } => unreachable!("a file cannot do that, and says so"),
             Operation::Write { offset, source, at, length, durable } => {
                 reactor.files().write(
                     self.file,
@@ -201,7 +203,7 @@ impl FileDisk {
             Payload::SharedBuffer(source) => (write_result(completion.result), None, Some(source)),
             _ => (write_result(completion.result), None, None),
         };
-        Finished { tag, result, errno, buffer, source }
+        Finished { tag, result, errno, value: 0, buffer, source }
     }
 
     /// Asks the file how long it is, before an operation that ends there.
@@ -292,7 +294,7 @@ impl FileDisk {
         self.rare.composites.remove(step);
         let InFlight { tag, .. } = self.in_flight.remove(id)?;
         let errno = result.err().and_then(|_| errno_of(completion));
-        Some(Finished { tag, result, errno, buffer: None, source: None })
+        Some(Finished { tag, result, errno, value: 0, buffer: None, source: None })
     }
 
     fn run_step(&self, reactor: &mut Reactor, id: SlotId, composite: Composite) {
@@ -316,13 +318,13 @@ impl FileDisk {
 impl BlockDevice for FileDisk {
     fn properties(&self) -> DiskProperties {
         DiskProperties {
-            bytes: self.info.bytes,
             offset_align: self.info.offset_align,
             memory_align: self.info.memory_align,
             volatile_cache: true,
             read_only: self.read_only,
             // A block device may refuse to unmap, and then a discard does nothing.
             discard_zeroes: !self.info.block_device,
+            ..DiskProperties::new(self.info.bytes)
         }
     }
 
@@ -398,8 +400,8 @@ fn read_result(result: io::Result<u32>, expected: usize, short: BlockError) -> R
     }
 }
 
-fn errno_of(completion: &Completion) -> Option<i32> {
-    completion.result.as_ref().err().and_then(io::Error::raw_os_error)
+fn errno_of(completion: &Completion) -> Option<NonZeroI32> {
+    completion.result.as_ref().err().and_then(io::Error::raw_os_error).and_then(NonZeroI32::new)
 }
 
 fn write_result(result: io::Result<u32>) -> Result<(), BlockError> {

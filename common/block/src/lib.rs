@@ -9,7 +9,7 @@
 //! The modules, each using only those before it: `error`, `operation`, `tokens`, `device`, `zeroes`, `null`,
 //! `memory`, `file`, `faults`, `pace`, `disk`.
 //!
-//! Not implemented here: NVMe (blocks, namespaces, statuses), caches, partitions, RAID, and metadata or protection
+//! Not implemented here: NVMe (blocks, namespaces; the status of a drive only passes through), caches, partitions, RAID, and metadata or protection
 //! information beside the data.
 
 mod device;
@@ -24,7 +24,7 @@ mod pace;
 mod tokens;
 mod zeroes;
 
-pub use device::{BlockDevice, Driver, DriverHandle, OpenedFile};
+pub use device::{BlockDevice, DeviceIdentity, Driver, DriverHandle, OpenedFile, Seen};
 pub use disk::{Backing, Disk, Shared};
 pub use error::{BlockError, OpenError};
 pub use faults::Faults;

@@ -53,6 +53,7 @@ impl MemoryDisk {
                 memory.zero(borrowed, *offset as usize, *length as usize);
             }
             Operation::Flush => {}
+            Operation::CompareAndWrite { .. } => unreachable!("memory cannot do that, and says so"),
         }
         operation.finish(tag, Ok(()))
     }
@@ -62,7 +63,8 @@ impl MemoryDisk {
     fn read_borrowed(&mut self, offset: u64, buffer: Buffer, tag: Tag) -> Finished {
         match self.memory.borrow_pages(&self.borrowed, offset as usize, buffer) {
             Ok(shared_buffer) => {
-                Finished { tag, result: Ok(()), errno: None, buffer: None, source: Some(shared_buffer) }
+                let (buffer, source) = (None, Some(shared_buffer));
+                Finished { tag, result: Ok(()), errno: None, value: 0, buffer, source }
             }
             Err(buffer) => self.run(Operation::Read { offset, buffer, may_borrow: false }, tag),
         }
@@ -71,14 +73,7 @@ impl MemoryDisk {
 
 impl BlockDevice for MemoryDisk {
     fn properties(&self) -> DiskProperties {
-        DiskProperties {
-            bytes: self.memory.bytes() as u64,
-            offset_align: 1,
-            memory_align: 1,
-            volatile_cache: false,
-            read_only: false,
-            discard_zeroes: true,
-        }
+        DiskProperties::new(self.memory.bytes() as u64)
     }
 
     #[inline]

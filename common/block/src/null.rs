@@ -29,14 +29,7 @@ impl NullDisk {
 
 impl BlockDevice for NullDisk {
     fn properties(&self) -> DiskProperties {
-        DiskProperties {
-            bytes: self.bytes,
-            offset_align: 1,
-            memory_align: 1,
-            volatile_cache: false,
-            read_only: false,
-            discard_zeroes: true,
-        }
+        DiskProperties::new(self.bytes)
     }
 
     fn start(&mut self, _: &mut Reactor, mut operation: Operation, tag: Tag) -> Started {

@@ -1,11 +1,14 @@
 //! What a disk is asked to do, and what comes of it.
 
+use std::num::NonZeroI32;
+
 use ringfab_memory::{Buffer, SharedBuffer};
 
 use crate::BlockError;
 
 /// What a disk can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DiskProperties {
     /// Size in bytes.
     pub bytes: u64,
@@ -19,6 +22,49 @@ pub struct DiskProperties {
     pub read_only: bool,
     /// Whether a range reads as zeroes after [`Operation::Discard`]; else it may also read as before.
     pub discard_zeroes: bool,
+    /// The most bytes of one [`Operation::CompareAndWrite`]; 0 where there is none.
+    pub compare_and_write_max: u32,
+}
+
+impl DiskProperties {
+    /// A disk of so many bytes that asks nothing of its users: any offsets, any memory, writes that are safe when they
+    /// have completed, discarded ranges that are zeroes. It can do no more than every disk.
+    pub const fn new(bytes: u64) -> Self {
+        Self {
+            bytes,
+            offset_align: 1,
+            memory_align: 1,
+            volatile_cache: false,
+            read_only: false,
+            discard_zeroes: true,
+            compare_and_write_max: 0,
+        }
+    }
+
+    /// Offsets and lengths are multiples of so many bytes.
+    pub const fn with_offset_align(self, bytes: u32) -> Self {
+        Self { offset_align: bytes, ..self }
+    }
+
+    /// Memory begins at multiples of so many bytes.
+    pub const fn with_memory_align(self, bytes: u32) -> Self {
+        Self { memory_align: bytes, ..self }
+    }
+
+    /// Completed writes may be lost in a crash until a flush.
+    pub const fn with_volatile_cache(self, volatile_cache: bool) -> Self {
+        Self { volatile_cache, ..self }
+    }
+
+    /// Writes are refused.
+    pub const fn with_read_only(self, read_only: bool) -> Self {
+        Self { read_only, ..self }
+    }
+
+    /// It compares and writes so many bytes as one step.
+    pub const fn with_compare_and_write(self, bytes_max: u32) -> Self {
+        Self { compare_and_write_max: bytes_max, ..self }
+    }
 }
 
 /// Which request of the caller an operation belongs to. The disk does not look at it; it comes back with the result.
@@ -32,8 +78,10 @@ pub struct Tag {
     pub index: u32,
 }
 
-/// What to do. Offsets and lengths are in bytes.
+/// What to do. Offsets and lengths are in bytes. A device ends what it does not know with
+/// [`BlockError::NotSupported`].
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Operation {
     /// Read at `offset` of the disk until `buffer` is full.
     Read {
@@ -78,6 +126,20 @@ pub enum Operation {
         /// How many bytes.
         length: u64,
     },
+    /// Write `source` to a range if `expected` is there, and else end with [`BlockError::Miscompare`]: one step for
+    /// everybody who uses the disk, also past this target. See [`DiskProperties::compare_and_write_max`].
+    CompareAndWrite {
+        /// Position on the disk.
+        offset: u64,
+        /// The bytes to compare with, from the first byte of the shared buffer on; dropped when it has finished.
+        expected: SharedBuffer,
+        /// The bytes to write, from the first byte of the shared buffer on; given back.
+        source: SharedBuffer,
+        /// How many.
+        length: u32,
+        /// Reach stable storage before completing (force unit access).
+        durable: bool,
+    },
 }
 
 impl Operation {
@@ -90,7 +152,9 @@ impl Operation {
     pub fn range(&self) -> Option<(u64, u64)> {
         match self {
             Self::Read { offset, buffer, .. } => Some((*offset, buffer.len() as u64)),
-            Self::Write { offset, length, .. } => Some((*offset, u64::from(*length))),
+            Self::Write { offset, length, .. } | Self::CompareAndWrite { offset, length, .. } => {
+                Some((*offset, u64::from(*length)))
+            }
             Self::WriteZeroes { offset, length, .. } | Self::Discard { offset, length } => {
                 Some((*offset, *length))
             }
@@ -102,26 +166,44 @@ impl Operation {
     pub fn finish(self, tag: Tag, result: Result<(), BlockError>) -> Finished {
         let (buffer, source) = match self {
             Self::Read { buffer, .. } => (Some(buffer), None),
-            Self::Write { source, .. } => (None, Some(source)),
+            Self::Write { source, .. } | Self::CompareAndWrite { source, .. } => (None, Some(source)),
             _ => (None, None),
         };
-        Finished { tag, result, errno: None, buffer, source }
+        Finished { tag, result, errno: None, value: 0, buffer, source }
     }
 }
 
-/// An operation that has ended.
+/// An operation that has ended: [`Operation::finish`] makes it.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Finished {
     /// The caller's request.
     pub tag: Tag,
     /// How it went.
     pub result: Result<(), BlockError>,
     /// The system's own word for what went wrong, if it said any.
-    pub errno: Option<i32>,
+    pub errno: Option<NonZeroI32>,
+    /// What a drive says beside its status, as its completion has it in dwords 0 (the low half) and 1; else 0.
+    pub value: u64,
     /// The buffer of a read, also when it failed, unless bytes were lent to it.
     pub buffer: Option<Buffer>,
-    /// The source of a write, or what was lent to a read.
+    /// The source of a write, also of one that compares, or what was lent to a read.
     pub source: Option<SharedBuffer>,
+}
+
+// It is moved for every command.
+const _: () = assert!(size_of::<Finished>() == 56);
+
+impl Finished {
+    /// The same with the system's own word, if there is one.
+    pub fn with_errno(self, errno: Option<i32>) -> Self {
+        Self { errno: errno.and_then(NonZeroI32::new), ..self }
+    }
+
+    /// The same with what a drive says beside its status.
+    pub fn with_value(self, value: u64) -> Self {
+        Self { value, ..self }
+    }
 }
 
 /// What became of an operation at its start.

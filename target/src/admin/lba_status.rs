@@ -74,7 +74,7 @@ pub(super) fn get(
     let end = end.filter(|end| slba < *end && *end <= blocks);
     let end = end.ok_or(Failure::at(Status::LBA_OUT_OF_RANGE, SLBA))?;
     let bytes = bytes(command)? as usize;
-    match namespace.file() {
+    match namespace.opened_disk().file() {
         Some(file) => {
             let (name, block_shift) = (namespace.source(), namespace.block_shift());
             let scan = Scan { file, name, blocks: slba..end, block_shift, bytes };

@@ -153,7 +153,8 @@ impl Applier {
         let mut opened = OpenedDisks::default();
         for (subsystem, namespace) in &difference.opened {
             if let Some(driver) = namespace.backing().driver() {
-                device::look(driver, REQUEST_LIMIT)?;
+                let seen = device::look(driver, REQUEST_LIMIT)?;
+                namespace.opened_disk().set_identity(seen.identity);
             }
             let Some(mut open_request) = self.open_request(subsystem, namespace) else { continue };
             open_request.disk_locks = disk_locks.clone();

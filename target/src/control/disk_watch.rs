@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_block::{DriverHandle, OpenedFile};
+use ringfab_block::{DeviceIdentity, DriverHandle, OpenedFile};
 use ringfab_reactor::clock;
 
 use super::status::View;
@@ -120,27 +120,54 @@ impl DiskWatch<'_> {
         namespace: &Arc<Namespace>,
         driver: &DriverHandle,
     ) -> Result<(), String> {
-        if let Some(why) = namespace.needs_reopen() {
+        let was_ready = namespace.is_ready();
+        if let Some(why) = namespace.needs_reopen().filter(|_| !was_ready) {
             return Err(why);
         }
-        match device::look(driver, POLL_LIMIT) {
-            Ok(_) if !namespace.is_ready() => {
-                self.admit(subsystem, namespace, None)?;
-                self.open(subsystem, namespace, Vec::new())
+        let looked = device::look(driver, POLL_LIMIT).inspect_err(|error| {
+            if !was_ready {
+                namespace.set_not_ready(error.as_str());
             }
-            Ok(None) => Ok(()),
-            Ok(Some(bytes)) => self.note_size(
-                subsystem,
-                namespace,
-                &DiskFacts { bytes, used_bytes: None, block_device: true, detached: None },
-            ),
-            Err(error) => {
-                if !namespace.is_ready() {
-                    namespace.set_not_ready(error.as_str());
-                }
-                Err(error)
-            }
+        });
+        let seen = looked?;
+        if !was_ready {
+            namespace.opened_disk().set_identity(seen.identity);
+            self.admit(subsystem, namespace, None)?;
+            return self.open(subsystem, namespace, Vec::new());
         }
+        if let Some(found) = seen.identity {
+            self.note_identity(subsystem, namespace, found)?;
+        }
+        let Some(bytes) = seen.bytes else { return Ok(()) };
+        let seen = DiskFacts { bytes, used_bytes: None, block_device: true, detached: None };
+        self.note_size(subsystem, namespace, &seen)
+    }
+
+    /// The driver of a device that is served has found this disk. If hosts have another one, they reach neither.
+    pub(super) fn note_identity(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Namespace,
+        found: DeviceIdentity,
+    ) -> Result<(), String> {
+        let outcome = match namespace.opened_disk().identity() {
+            Some(served) if served == found => return Ok(()),
+            Some(served) => {
+                let why =
+                    format!("{} is another disk by now: {found} instead of {served}", namespace.source());
+                disk_failures::fail_closed(namespace, subsystem.nqn(), &why);
+                Err(why)
+            }
+            // It tells only now which disk it is: that may be another one than before the target started.
+            None => {
+                namespace.opened_disk().set_identity(Some(found));
+                self.admit(subsystem, namespace, None)
+            }
+        };
+        if outcome.is_err() {
+            self.0.target().namespace_changed(subsystem, namespace.nsid());
+        }
+        outcome
     }
 
     /// Cores serve a disk that was missing.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringfab_base::VisiblePath as _;
-use ringfab_block::Backing;
+use ringfab_block::{Backing, DriverHandle, OpenedFile};
 use ringfab_process::log::{self, FilterError, NEVER_FOLDED};
 use serde_json::{Map, Value};
 
@@ -21,9 +21,9 @@ use crate::controller::Controller;
 use crate::core::{AllCores, Cores, ServeMessage};
 use crate::disks::disk_handle::as_known;
 use crate::disks::grow::grow;
-use crate::disks::{DiskHandle, DiskHandles};
+use crate::disks::{DiskHandle, DiskHandles, device};
 use crate::identity::Identity;
-use crate::known_disks::{Content, KnownDisk};
+use crate::known_disks::{Content, KnownDisk, KnownDisks};
 use crate::limits::NSID_MAX;
 use crate::model::{Namespace, ServedError, ServedSubsystem, Subsystem};
 use crate::nqn::check_host_nqn;
@@ -444,10 +444,11 @@ impl Manager {
             let disk_handle =
                 open_request.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
             self.exchange(&subsystem, &namespace, disk_handle)?;
+        } else if let Some(driver) = namespace.backing().driver() {
+            self.exchange_device(&subsystem, &namespace, driver)?;
         } else {
             self.target().known_disks().note(vec![as_known(subsystem.nqn(), &namespace, None)]);
-            // A device is opened when its driver has been asked.
-            if !namespace.is_ready() && namespace.backing().driver().is_none() {
+            if !namespace.is_ready() {
                 DiskWatch(&self.applier.view).open(&subsystem, &namespace, Vec::new())?;
             }
         }
@@ -558,38 +559,67 @@ impl Manager {
                  namespace and add it"
             ));
         }
-        let known_disks = self.target().known_disks();
         let now = as_known(subsystem.nqn(), namespace, Some(&disk_handle));
-        if let Err(other) = known_disks.check(&now) {
-            // Whoever asks once more has read that it is another one.
-            let why = other.to_be_confirmed();
-            if namespace.needs_reopen().as_ref() != Some(&why) {
-                namespace.hold_back(why.clone());
-                return Err(why);
-            }
-        }
+        confirm(self.target().known_disks(), namespace, &now)?;
         // What fails only now would be told once, too.
         let synced = disk_handle.sync(REQUEST_LIMIT).map_err(|error| error.to_string())?;
         synced.map_err(|error| format!("{} still fails: {error}", disk_handle.path().visible()))?;
         disk_handle.drop_cache();
         let files = Arc::new(disk_handle.files());
         let (bytes, was_ready) = (disk_handle.bytes(), namespace.is_ready());
-        let told = self.cores().broadcast(ServeMessage::Reopen {
-            subsystem: Arc::clone(subsystem),
-            namespace: Arc::clone(namespace),
-            files,
-        });
-        if let Err(error) = told {
+        if let Err(error) = self.reopen_on_cores(subsystem, namespace, files) {
             self.disk_handles().close_later(subsystem, namespace, disk_handle);
             return Err(error);
         }
-        known_disks.note(vec![now]);
+        self.target().known_disks().note(vec![now]);
         self.disk_handles().serve(subsystem, namespace, disk_handle);
         let changed = namespace.set_ready(bytes, namespace.volatile_cache() || !was_ready);
         if changed {
             DiskWatch(&self.applier.view).changed(subsystem, namespace);
         }
         Ok(())
+    }
+
+    /// Has the cores go on with the device that its driver finds now.
+    fn exchange_device(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        driver: &DriverHandle,
+    ) -> Result<(), String> {
+        let disk_watch = DiskWatch(&self.applier.view);
+        let seen = device::look(driver, REQUEST_LIMIT)?;
+        if namespace.is_ready() {
+            // What hosts use is not exchanged under them.
+            seen.identity.map_or(Ok(()), |found| disk_watch.note_identity(subsystem, namespace, found))?;
+        } else {
+            namespace.opened_disk().set_identity(seen.identity);
+        }
+        let now = as_known(subsystem.nqn(), namespace, None);
+        confirm(self.target().known_disks(), namespace, &now)?;
+        self.reopen_on_cores(subsystem, namespace, Arc::default())?;
+        self.target().known_disks().note(vec![now]);
+        let bytes = seen.bytes.unwrap_or_else(|| namespace.disk_bytes());
+        if bytes != namespace.disk_bytes() {
+            self.cores().broadcast(ServeMessage::Resize { index: namespace.index(), bytes })?;
+        }
+        if namespace.set_ready(bytes, namespace.volatile_cache()) {
+            disk_watch.changed(subsystem, namespace);
+        }
+        Ok(())
+    }
+
+    fn reopen_on_cores(
+        &self,
+        subsystem: &Arc<Subsystem>,
+        namespace: &Arc<Namespace>,
+        files: Arc<Vec<OpenedFile>>,
+    ) -> Result<(), String> {
+        self.cores().broadcast(ServeMessage::Reopen {
+            subsystem: Arc::clone(subsystem),
+            namespace: Arc::clone(namespace),
+            files,
+        })
     }
 
     /// Makes a regular file longer: the very one that is served, whatever its name is by now.
@@ -600,6 +630,17 @@ impl Manager {
         let grown = worker::within("resizing", path, REQUEST_LIMIT, move || grow(&at, served, bytes));
         grown.map_err(|error| error.to_string())?
     }
+}
+
+/// Whether a namespace may have a disk that hosts would take for another one: only if whoever asks has read so.
+fn confirm(known_disks: &KnownDisks, namespace: &Namespace, now: &KnownDisk) -> Result<(), String> {
+    let Err(other) = known_disks.check(now) else { return Ok(()) };
+    let why = other.to_be_confirmed();
+    if namespace.needs_reopen().as_ref() == Some(&why) {
+        return Ok(());
+    }
+    namespace.hold_back(why.clone());
+    Err(why)
 }
 
 /// What a reload would do.

@@ -1,5 +1,7 @@
 //! How far the end of a core is, and the last flushes of its disks.
 
+use std::num::NonZeroI32;
+
 use ringfab_block::{BlockError, DiskTokens, Finished, Operation, Started, Tag};
 use ringfab_reactor::{Completion, Reactor, Time};
 
@@ -87,7 +89,11 @@ impl LastFlushes {
                 self.pending -= 1;
                 if result.is_err() {
                     self.failed += 1;
-                    let failure = DiskFailure { what: DiskAction::Flush, error: BlockError::Write, errno };
+                    let failure = DiskFailure {
+                        what: DiskAction::Flush,
+                        error: BlockError::Write,
+                        errno: errno.map(NonZeroI32::get),
+                    };
                     open.note_failure(reactor.now(), failure);
                 }
             }

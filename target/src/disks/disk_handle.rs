@@ -143,7 +143,8 @@ impl DiskHandle {
 /// What hosts find as a namespace with this disk, if it has one that is opened.
 pub(crate) fn as_known(nqn: &str, namespace: &Namespace, disk_handle: Option<&DiskHandle>) -> KnownDisk {
     let content = disk_handle.map(|disk_handle| Content::Disk(disk_handle.fingerprint.clone()));
-    with_content(nqn, namespace, content.unwrap_or_else(|| Content::made(namespace.backing())))
+    let made = || Content::made(namespace.backing(), namespace.opened_disk().identity());
+    with_content(nqn, namespace, content.unwrap_or_else(made))
 }
 
 /// What hosts find as a namespace with this behind it.

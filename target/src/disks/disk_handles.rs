@@ -147,7 +147,7 @@ impl DiskHandles {
             );
         }
         if let Some(opened) = disk_handle.first_file() {
-            namespace.set_file(&opened.file);
+            namespace.opened_disk().set_file(&opened.file);
         }
         let old = self.serving().insert(namespace.index(), disk_handle);
         if let Some(disk_handle) = old {
@@ -252,7 +252,11 @@ fn open_within(
 ) -> Result<Option<DiskHandle>, Refusal> {
     match (open_request, namespace.backing().driver()) {
         (Some(open_request), _) => open_request.open_within(limit).map(Some),
-        (None, Some(driver)) => device::look(driver, limit).map(|_| None).map_err(Refusal::Device),
+        (None, Some(driver)) => {
+            let seen = device::look(driver, limit).map_err(Refusal::Device)?;
+            namespace.opened_disk().set_identity(seen.identity);
+            Ok(None)
+        }
         (None, None) => Ok(None),
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ringfab_block::BlockError;
 use ringfab_reactor::Time;
+use ringfab_spec::Status;
 
 /// How long one failure speaks for others of its kind.
 const QUIET: Duration = Duration::from_secs(30);
@@ -98,6 +99,8 @@ impl DiskFailure {
     pub(super) fn is_of_disk(self) -> bool {
         match self.error {
             BlockError::OutOfRange | BlockError::Busy | BlockError::Cancelled => false,
+            BlockError::Miscompare => false,
+            BlockError::Drive(status) => status.code() != Status::COMPARE_FAILURE,
             _ if self.what == DiskAction::Flush => true,
             BlockError::NotSupported => false,
             BlockError::Misaligned | BlockError::ReadOnly => self.errno.is_some(),
@@ -109,6 +112,7 @@ impl DiskFailure {
     pub(super) fn is_of_medium(self) -> bool {
         match self.error {
             BlockError::Read | BlockError::Write | BlockError::Shrunk | BlockError::Removed => true,
+            BlockError::Drive(status) => is_of_medium(status),
             _ => self.what == DiskAction::Flush,
         }
     }
@@ -120,6 +124,9 @@ impl DiskFailure {
         let refused = self.errno.is_none() && !matches!(self.error, BlockError::Read | BlockError::Write);
         match (self.what, self.error) {
             (_, BlockError::Busy | BlockError::Cancelled) => false,
+            // A drive does not say things once only: what it lets a host try again is not lost.
+            (DiskAction::Flush, BlockError::Drive(status)) => status.dnr() || is_of_medium(status),
+            (DiskAction::DurableWrite, BlockError::Drive(status)) => is_of_medium(status),
             // Whatever a flush fails with may be what a write-back failed with.
             (DiskAction::Flush, _) => !refused,
             (DiskAction::DurableWrite, BlockError::NoSpace) => !direct,
@@ -133,6 +140,12 @@ impl DiskFailure {
         self.errno
             .map_or_else(|| self.error.to_string(), |errno| io::Error::from_raw_os_error(errno).to_string())
     }
+}
+
+/// Whether a drive says that data is damaged or gone: of Media and Data Integrity Errors (type 2), all but what only
+/// refuses a command.
+fn is_of_medium(status: Status) -> bool {
+    status.sct() == 2 && ![Status::COMPARE_FAILURE, Status::ACCESS_DENIED].contains(&status.code())
 }
 
 #[cfg(test)]
@@ -205,6 +218,18 @@ mod tests {
         }
         assert!(failure(DiskAction::DurableWrite, BlockError::NoSpace).loses_data(false));
         assert!(!failure(DiskAction::DurableWrite, BlockError::NoSpace).loses_data(true));
+        let drive = |what, status| DiskFailure { errno: None, ..failure(what, BlockError::Drive(status)) };
+        for what in [DiskAction::Flush, DiskAction::DurableWrite] {
+            assert!(drive(what, Status::WRITE_FAULT).loses_data(true));
+            assert!(!drive(what, Status::NAMESPACE_NOT_READY).loses_data(true));
+        }
+        assert!(drive(DiskAction::Flush, Status::INTERNAL_ERROR.with_dnr()).loses_data(true));
+        assert!(!drive(DiskAction::Write, Status::WRITE_FAULT).loses_data(true));
+        assert!(drive(DiskAction::Read, Status::UNRECOVERED_READ_ERROR).is_of_medium());
+        let denied = drive(DiskAction::Read, Status::ACCESS_DENIED);
+        assert!(denied.is_of_disk() && !denied.is_of_medium());
+        assert_eq!(denied.text(), "status 0x286 of the drive: Access Denied");
+        assert!(!drive(DiskAction::Read, Status::COMPARE_FAILURE).is_of_disk());
         let refused = DiskFailure { errno: None, ..failure(DiskAction::Write, BlockError::ReadOnly) };
         assert!(!refused.is_of_disk());
     }

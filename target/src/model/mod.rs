@@ -9,6 +9,7 @@ pub mod io_record;
 pub mod latency;
 pub mod listener;
 pub mod namespace;
+mod opened_disk;
 pub mod queue_record;
 pub mod rate;
 mod readiness;

@@ -1,8 +1,7 @@
 //! A namespace: what the data path and the admin commands both need of it.
 
-use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfab_block::Backing;
 use uuid::Uuid;
@@ -11,6 +10,7 @@ use super::readiness::Readiness;
 use crate::model::Epoch;
 use crate::model::disk_failure::FailureLog;
 use crate::model::io_record::{IoRecord, IoSum};
+use crate::model::opened_disk::OpenedDisk;
 
 /// Positions in tables of the cores: of namespaces, or of subsystems. One is used again once nobody has its namespace
 /// or subsystem any more: no core's disk, no table.
@@ -72,6 +72,7 @@ pub struct Namespace {
     shared: bool,
     media_errors: AtomicU64,
     condition: Mutex<Condition>,
+    opened_disk: OpenedDisk,
     /// What each core does with it.
     records: Mutex<Vec<Arc<IoRecord>>>,
     /// I/O commands for it that were refused before anything of them was done, on any core.
@@ -91,8 +92,6 @@ struct Condition {
     bytes: u64,
     /// Bytes that its file takes on its file system, if it is one.
     used_bytes: Option<u64>,
-    /// What is open of it, as long as it is.
-    file: Weak<File>,
     failures: FailureLog,
     /// Cores for which it does not answer, and those among them whose commands wait.
     silent_cores: usize,
@@ -154,6 +153,7 @@ impl Namespace {
             shared,
             media_errors: AtomicU64::new(0),
             condition: Mutex::default(),
+            opened_disk: OpenedDisk::default(),
             records: Mutex::default(),
             refused: AtomicU64::new(0),
         }
@@ -187,6 +187,11 @@ impl Namespace {
     /// What stands behind it.
     pub fn backing(&self) -> &Backing {
         &self.backing
+    }
+
+    /// What the cores have of it.
+    pub(crate) fn opened_disk(&self) -> &OpenedDisk {
+        &self.opened_disk
     }
 
     /// What stands behind it, for people: a file or device, `memory` or `null`.
@@ -314,16 +319,6 @@ impl Namespace {
     /// Size in bytes of its file or device when it was last looked at, with what is behind the last whole block.
     pub(crate) fn disk_bytes(&self) -> u64 {
         self.condition().bytes
-    }
-
-    /// Its file, where it is one that is served.
-    pub(crate) fn file(&self) -> Option<Arc<File>> {
-        self.condition().file.upgrade()
-    }
-
-    /// It is served from this file from now on.
-    pub(crate) fn set_file(&self, file: &Arc<File>) {
-        self.condition().file = Arc::downgrade(file);
     }
 
     /// What its file takes on its file system, as it was last seen. What is no file takes all that it can hold.

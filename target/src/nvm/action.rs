@@ -29,6 +29,9 @@ pub(crate) enum Action {
     Write { extent: Extent, durable: bool },
     /// Read the range and compare it with the host's data.
     Compare(Extent),
+    /// Compare the range with the host's data, and write that of the other half of the fused pair there: what the
+    /// Compare of a pair becomes at a disk that does both at once.
+    CompareAndWrite { extent: Extent, durable: bool },
     /// Make the range zeroes.
     WriteZeroes { extent: Extent, deallocate: bool, durable: bool },
     /// Make what was written to a disk durable.
@@ -96,6 +99,7 @@ impl Kind {
     const READ: Self = Self::of_blocks("Read", DiskAction::Read);
     const WRITE: Self = Self::of_blocks("Write", DiskAction::Write);
     const COMPARE: Self = Self::of_blocks("Compare", DiskAction::Read);
+    const COMPARE_AND_WRITE: Self = Self::of_blocks("Compare and Write", DiskAction::Write);
     const VERIFY: Self = Self::of_blocks("Verify", DiskAction::Read);
     const WRITE_ZEROES: Self =
         Self { name: "Write Zeroes", at_disk: DiskAction::WriteZeroes, is_bounded: false, has_list: false };
@@ -152,6 +156,7 @@ impl Action {
             Self::Read(_) => &Kind::READ,
             Self::Write { .. } => &Kind::WRITE,
             Self::Compare(_) => &Kind::COMPARE,
+            Self::CompareAndWrite { .. } => &Kind::COMPARE_AND_WRITE,
             Self::WriteZeroes { .. } => &Kind::WRITE_ZEROES,
             Self::Flush { .. } | Self::FlushAll { .. } => &Kind::FLUSH,
             Self::Discard { .. } | Self::Hints { .. } => &Kind::DISCARD,
@@ -165,7 +170,7 @@ impl Action {
     pub(crate) const fn access(&self) -> Access {
         match self {
             Self::Read(_) | Self::Compare(_) | Self::Verify { .. } => Access::Reads,
-            Self::Write { .. } => Access::Writes,
+            Self::Write { .. } | Self::CompareAndWrite { .. } => Access::Writes,
             Self::WriteZeroes { .. } | Self::Discard { .. } | Self::Copy(_) => Access::Changes,
             Self::Flush { .. } | Self::FlushAll { .. } => Access::Flushes,
             Self::Nothing | Self::Controller | Self::Hints { .. } => Access::None,
@@ -179,7 +184,7 @@ impl Action {
             Self::Nothing | Self::Controller => Place::Nowhere,
             Self::Read(extent) | Self::Compare(extent) => Place::Blocks(extent),
             Self::Write { extent, .. } | Self::WriteZeroes { extent, .. } => Place::Blocks(extent),
-            Self::Verify { extent, .. } => Place::Blocks(extent),
+            Self::Verify { extent, .. } | Self::CompareAndWrite { extent, .. } => Place::Blocks(extent),
             Self::Discard { disk, .. } | Self::Copy(Copying { disk, .. }) => {
                 Place::Blocks(Extent::all_of(disk))
             }
@@ -212,6 +217,7 @@ impl Action {
         match *self {
             Self::Read(extent) | Self::Compare(extent) | Self::Verify { extent, .. } => extent.length,
             Self::Write { extent, .. } | Self::WriteZeroes { extent, .. } => extent.length,
+            Self::CompareAndWrite { extent, .. } => extent.length,
             Self::Discard { .. } | Self::Copy(_) | Self::Hints { .. } => DiskBytes(0),
             Self::Flush { .. } | Self::FlushAll { .. } | Self::Nothing | Self::Controller => DiskBytes(0),
         }
@@ -226,7 +232,7 @@ impl Action {
             Self::Copy(_) => DataBytes(COPY_PIECE_BYTES),
             Self::Nothing | Self::Controller | Self::Read(_) | Self::Write { .. } => DataBytes(0),
             Self::WriteZeroes { .. } | Self::Flush { .. } | Self::FlushAll { .. } => DataBytes(0),
-            Self::Discard { .. } | Self::Hints { .. } => DataBytes(0),
+            Self::Discard { .. } | Self::Hints { .. } | Self::CompareAndWrite { .. } => DataBytes(0),
         }
     }
 
@@ -237,28 +243,41 @@ impl Action {
             Self::WriteZeroes { extent, deallocate, .. } => {
                 Self::WriteZeroes { extent, deallocate, durable: true }
             }
+            Self::CompareAndWrite { extent, .. } => Self::CompareAndWrite { extent, durable: true },
             Self::Copy(copying) => Self::Copy(Copying { durable: true, ..copying }),
             Self::Nothing | Self::Controller | Self::Read(_) | Self::Compare(_) | Self::Verify { .. } => self,
             Self::Flush { .. } | Self::FlushAll { .. } | Self::Discard { .. } | Self::Hints { .. } => self,
         }
     }
 
-    /// Whether its success says that data is on stable storage.
+    /// Whether a success of its disk says no more than that: it is no promise, and has no value.
     #[inline(always)]
-    pub(crate) const fn is_promise(&self) -> bool {
+    pub(crate) const fn ends_plainly(&self) -> bool {
         // Two comparisons for what comes most often, instead of a jump through a table.
         match *self {
-            Self::Read(_) => false,
-            Self::Write { durable, .. } => durable,
-            _ => self.is_other_promise(),
+            Self::Read(_) => true,
+            Self::Write { durable, .. } => !durable,
+            _ => false,
         }
     }
 
-    #[inline(never)]
-    const fn is_other_promise(&self) -> bool {
+    /// Whether dwords 0 and 1 of its completion are what the disk says: it is one operation of one disk.
+    pub(crate) const fn has_value(&self) -> bool {
+        match self {
+            Self::WriteZeroes { .. } | Self::Flush { .. } => true,
+            Self::Read(_) | Self::Write { .. } | Self::Compare(_) | Self::Verify { .. } => false,
+            Self::FlushAll { .. } | Self::Discard { .. } | Self::Copy(_) => false,
+            Self::CompareAndWrite { .. } => true,
+            Self::Nothing | Self::Controller | Self::Hints { .. } => false,
+        }
+    }
+
+    /// Whether its success says that data is on stable storage.
+    pub(crate) const fn is_promise(&self) -> bool {
         match *self {
             Self::Flush { .. } | Self::FlushAll { .. } => true,
             Self::Write { durable, .. } | Self::WriteZeroes { durable, .. } => durable,
+            Self::CompareAndWrite { durable, .. } => durable,
             Self::Copy(copying) => copying.durable,
             Self::Nothing | Self::Controller | Self::Read(_) | Self::Compare(_) | Self::Verify { .. } => {
                 false

@@ -28,7 +28,7 @@ pub(super) enum Event {
     PairHasData,
     /// To the Write of a fused pair: the Compare has succeeded.
     CompareSucceeded,
-    /// To the Compare of a fused pair: the Write has been done, or has failed.
+    /// To a half of a fused pair that waits for the other: the Write has been done, or has failed.
     WriteDone,
     /// To a half of a fused pair: the other one was answered with a failure.
     PartnerFailed,

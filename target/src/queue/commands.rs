@@ -263,6 +263,7 @@ impl Commands {
             // Whether they have failed is all that there is to know.
             Action::Read(_) | Action::Write { .. } | Action::WriteZeroes { .. } | Action::Verify { .. } => {}
             Action::Flush { .. } | Action::FlushAll { .. } | Action::Discard { .. } => {}
+            Action::CompareAndWrite { .. } => {}
             Action::Hints { .. } | Action::Nothing | Action::Controller => {}
         }
         if self.table[slot].is_fused {

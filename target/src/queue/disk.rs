@@ -1,5 +1,7 @@
 //! What requests ask of the disks, and what comes back from them.
 
+use std::num::NonZeroI32;
+
 use ringfab_block::{BlockError, Finished, Operation, Started, Tag};
 use ringfab_spec::Status;
 
@@ -49,6 +51,12 @@ impl Request {
             Action::Compare(extent) => {
                 let host_pieces = piece_ranges(extent.length.checked_data(), resources.chunk_bytes).count();
                 self.start_reads(resources, extent, host_pieces, false);
+            }
+            Action::CompareAndWrite { extent, durable } => {
+                let [expected, source] = [0, 1].map(|piece| self.pieces.take_shared(piece));
+                let (offset, length) = (extent.offset, extent.length.checked_data().0);
+                let operation = Operation::CompareAndWrite { offset, expected, source, length, durable };
+                self.start(resources, extent.disk, 0, operation);
             }
             Action::WriteZeroes { extent, deallocate, durable } => {
                 let Extent { offset, length, .. } = extent;
@@ -148,15 +156,26 @@ impl Request {
         if let (Action::Copy(_) | Action::Read(_), Some(source)) = (self.action, finished.source) {
             self.pieces.put_shared(piece, source);
         }
+        let Finished { tag, errno, value, .. } = finished;
         match finished.result {
-            Ok(()) if !self.action.is_promise() => {}
-            Ok(()) => self.check_promise(resources, finished.tag.kind),
-            Err(error) => self.disk_failed(resources, finished.tag.kind, (error, finished.errno)),
+            Ok(()) if self.action.ends_plainly() => {}
+            Ok(()) => self.succeeded(resources, tag.kind, value),
+            Err(error) => {
+                let errno = errno.map(NonZeroI32::get);
+                self.disk_failed(resources, tag.kind, error, errno, value);
+            }
         }
     }
 
     /// What is to be said to be safe is not, if an earlier loss was reported: the system reports each only once.
-    fn check_promise(&mut self, resources: &Resources, kind: u8) {
+    #[inline(never)]
+    fn succeeded(&mut self, resources: &Resources, kind: u8, value: u64) {
+        if self.action.has_value() {
+            self.result = value;
+        }
+        if !self.action.is_promise() {
+            return;
+        }
         let disk = disk_of_operation(self.action, kind).and_then(|disk| resources.disks.get(disk));
         if disk.is_some_and(OpenDisk::is_lost) {
             self.fail(LOST);
@@ -164,13 +183,23 @@ impl Request {
     }
 
     #[cold]
-    fn disk_failed(&mut self, resources: &Resources, kind: u8, (error, errno): (BlockError, Option<i32>)) {
+    fn disk_failed(
+        &mut self,
+        resources: &Resources,
+        kind: u8,
+        error: BlockError,
+        errno: Option<i32>,
+        value: u64,
+    ) {
         let disk = disk_of_operation(self.action, kind).and_then(|disk| resources.disks.get(disk));
         if let Some(open) = disk {
             let failure = DiskFailure { what: disk_action(self.action, error), error, errno };
             open.note_failure(resources.reactor.now(), failure);
         }
-        self.fail(Failure::transient(status_of(self.action, error)));
+        if !self.has_failed() {
+            self.fail(Failure::transient(status_of(self.action, error)));
+            self.result = value;
+        }
     }
 
     /// The blocks of a Compare are here: whether they are the host's.
@@ -206,12 +235,12 @@ fn disk_action(action: Action, error: BlockError) -> DiskAction {
 
 /// The one place where a disk's error becomes a status.
 fn status_of(action: Action, error: BlockError) -> Status {
-    // A host that reads that there is no Flush, or that it was asked wrongly, takes its data to be safe without.
-    let flush = action.access() == Access::Flushes;
+    if action.access() == Access::Flushes && !is_told_of_flush(error) {
+        return Status::WRITE_FAULT.with_dnr();
+    }
     match error {
-        _ if flush && !matches!(error, BlockError::Busy | BlockError::Cancelled) => {
-            Status::WRITE_FAULT.with_dnr()
-        }
+        BlockError::Drive(status) => status_of_drive(status),
+        BlockError::Miscompare => Status::COMPARE_FAILURE.with_dnr(),
         BlockError::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         BlockError::Misaligned => Status::INVALID_FIELD.with_dnr(),
         BlockError::ReadOnly => Status::NAMESPACE_WRITE_PROTECTED.with_dnr(),
@@ -221,5 +250,48 @@ fn status_of(action: Action, error: BlockError) -> Status {
         BlockError::Read => Status::UNRECOVERED_READ_ERROR.with_dnr(),
         BlockError::Write => Status::WRITE_FAULT.with_dnr(),
         BlockError::Busy | BlockError::Cancelled => Status::COMMAND_INTERRUPTED,
+    }
+}
+
+/// Whether a host may be told this of a Flush. One that reads that there is no Flush, or that it was asked wrongly, takes
+/// its data to be safe without.
+fn is_told_of_flush(error: BlockError) -> bool {
+    match error {
+        BlockError::Busy | BlockError::Cancelled => true,
+        BlockError::Drive(status) => {
+            let code = status.code();
+            ![Status::INVALID_OPCODE, Status::INVALID_FIELD, Status::INVALID_NAMESPACE].contains(&code)
+        }
+        _ => false,
+    }
+}
+
+/// What a drive has answered, without what only its own controller knows: its delays of retries, and what its log says.
+fn status_of_drive(status: Status) -> Status {
+    match status.code() {
+        code if code.is_success() => Status::INTERNAL_ERROR.with_dnr(),
+        code if status.dnr() => code.with_dnr(),
+        code => code,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_drive_answers_is_what_the_host_reads_but_for_what_its_own_controller_means() {
+        let of = |action, status| status_of(action, BlockError::Drive(status));
+        let (flush, other) =
+            (Action::Flush { disk: 0 }, Action::Verify { extent: Extent::all_of(0), begun: 0 });
+        for action in [flush, other] {
+            for code in [Status::ACCESS_DENIED, Status::new(7, 0xc1), Status::NAMESPACE_NOT_READY] {
+                assert_eq!(of(action, code), code);
+                assert_eq!(of(action, code.with_dnr().with_more()), code.with_dnr());
+            }
+        }
+        assert_eq!(of(other, Status::INVALID_OPCODE.with_dnr()), Status::INVALID_OPCODE.with_dnr());
+        assert_eq!(of(flush, Status::INVALID_OPCODE.with_dnr()), Status::WRITE_FAULT.with_dnr());
+        assert!(!of(other, Status::SUCCESS).is_success(), "what has failed does not pass for done");
     }
 }

@@ -3,7 +3,8 @@
 //! The two commands follow each other on one queue. Other commands may come between them, because some hosts send them
 //! so, but only for a limited time: a half that stays alone is aborted. Until both have arrived, neither has a buffer.
 //! Then both take their buffers, fetch their data, claim the blocks on all cores (see [`crate::resources::claims`]),
-//! and run one after the other.
+//! and run one after the other. A disk that others write to, past this target, may compare and write in one operation:
+//! there both halves run as that one, which is the Compare's.
 
 use std::time::Duration;
 
@@ -14,8 +15,9 @@ use super::automaton::{Event, Step, next};
 use super::commands::Commands;
 use super::connection::Connection;
 use super::request::Slot;
+use crate::command::dword_offset;
 use crate::failure::Failure;
-use crate::nvm;
+use crate::nvm::{self, Action, DiskBytes};
 use crate::resources::states::State;
 use crate::resources::{ClaimId, Resources};
 
@@ -133,6 +135,24 @@ impl FusedPairs {
     }
 }
 
+/// The most bytes that a disk compares and writes at once, as far as a pair has them in one piece.
+fn compare_and_write_max(resources: &Resources, disk: usize) -> DiskBytes {
+    let open = resources.disks.get(disk);
+    let most = open.map_or(0, |open| open.disk.properties().compare_and_write_max);
+    DiskBytes(u64::from(most.min(resources.chunk_bytes)))
+}
+
+/// Whether a disk that compares and writes at once can do so with a pair. Whoever else uses it relies on that, so that
+/// nothing is done in two steps there.
+fn check_compare_and_write(resources: &Resources, compare: Action) -> Result<(), Failure> {
+    let Action::Compare(extent) = compare else { return Ok(()) };
+    match compare_and_write_max(resources, extent.disk) {
+        DiskBytes(0) => Ok(()),
+        most if extent.length <= most => Ok(()),
+        _ => Err(Failure::at(Status::ATOMIC_WRITE_UNIT_EXCEEDED, dword_offset(12))),
+    }
+}
+
 impl Commands {
     /// Half of a fused operation has come; it may have failed already. A first half waits for its second. A second half
     /// goes on, for both of a pair, or to be answered with its failure.
@@ -174,7 +194,8 @@ impl Commands {
         let outcome = if self.table[second].has_failed() {
             Err(PARTNER_FAILED)
         } else {
-            nvm::check_pair(self.table[first].action, self.table[second].action)
+            let (compare, write) = (self.table[first].action, self.table[second].action);
+            nvm::check_pair(compare, write).and_then(|()| check_compare_and_write(resources, compare))
         };
         match outcome {
             Ok(()) => {
@@ -278,13 +299,47 @@ impl Commands {
         claim: ClaimId,
     ) -> bool {
         let Some(compare) = self.fused.compare_of(claim) else { return false };
+        if let Some((compare, write)) = self.fused.halves(compare) {
+            self.merge(resources, compare, write);
+        }
         self.on_event(connection, resources, compare, Event::ClaimGranted);
+        true
+    }
+
+    /// Where the disk compares and writes at once, the Compare does both: it gets the data of the Write.
+    fn merge(&mut self, resources: &Resources, compare: Slot, write: Slot) {
+        let (Action::Compare(extent), Action::Write { durable, .. }) =
+            (self.table[compare].action, self.table[write].action)
+        else {
+            return;
+        };
+        if extent.length > compare_and_write_max(resources, extent.disk) {
+            return;
+        }
+        let source = self.table[write].pieces.take_shared(0);
+        let request = &mut self.table[compare];
+        request.pieces.put_shared(1, source);
+        request.action = Action::CompareAndWrite { extent, durable };
+    }
+
+    /// A Compare is no more than that again, for whoever counts it. Returns whether it has done the work of both halves.
+    fn unmerge(&mut self, compare: Slot) -> bool {
+        let action = &mut self.table[compare].action;
+        let Action::CompareAndWrite { extent, .. } = *action else { return false };
+        *action = Action::Compare(extent);
         true
     }
 
     /// The disk has finished with one half.
     fn half_done(&mut self, connection: &mut Connection, resources: &mut Resources, half: Slot) {
         let (compare, write) = self.fused.halves(half).expect("a pair");
+        let was_both = half == compare && self.unmerge(compare);
+        if was_both && !self.table[compare].has_failed() {
+            self.part(resources, write);
+            self.advance(connection, resources, compare, Step::Answer);
+            self.on_event(connection, resources, write, Event::WriteDone);
+            return;
+        }
         if half == compare && !self.table[compare].has_failed() {
             self.table[compare].enter(&mut resources.states, State::AwaitPartner);
             self.on_event(connection, resources, write, Event::CompareSucceeded);

@@ -77,7 +77,8 @@ impl Steps<'_> {
             Action::Copy(_) => self.copy_next(),
             // They are done in one step.
             Action::Read(_) | Action::Write { .. } | Action::Compare(_) | Action::WriteZeroes { .. } => {}
-            Action::Flush { .. } | Action::Hints { .. } | Action::Nothing | Action::Controller => {}
+            Action::CompareAndWrite { .. } | Action::Flush { .. } => {}
+            Action::Hints { .. } | Action::Nothing | Action::Controller => {}
         }
     }
 

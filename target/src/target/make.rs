@@ -84,7 +84,7 @@ impl Target {
         let backing = backing(nqn, config)?;
         let given = (config.nguid, config.uuid);
         let content = match given {
-            (Some(_), Some(_)) => Content::made(&backing),
+            (Some(_), Some(_)) => Content::made(&backing, None),
             _ => Content::look(&self.known_disks, &backing),
         };
         let disk = KnownDisk::new(nqn, nsid, config.block_bytes, content);

@@ -12,7 +12,8 @@ use std::time::Duration;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use ringfab_base::{SlotId, Slots};
 use ringfab_block::{
-    BlockDevice, BlockError, DiskProperties, DiskTokens, Driver, Finished, OpenError, Operation, Started, Tag,
+    BlockDevice, BlockError, DeviceIdentity, DiskProperties, DiskTokens, Driver, Finished, OpenError,
+    Operation, Seen, Started, Tag,
 };
 use ringfab_reactor::{Completion, Reactor};
 
@@ -27,6 +28,10 @@ pub struct Image {
     answers_max: AtomicUsize,
     /// Handles that were opened and not closed.
     handles: AtomicUsize,
+    /// How often a handle was opened anew.
+    reopened: AtomicUsize,
+    /// What it knows itself by.
+    identity: Mutex<Option<DeviceIdentity>>,
 }
 
 impl Image {
@@ -43,6 +48,23 @@ impl Image {
     /// Handles that were opened and not closed.
     pub fn handles(&self) -> usize {
         self.handles.load(Ordering::Relaxed)
+    }
+
+    /// How often a handle was opened anew.
+    pub fn reopened(&self) -> usize {
+        self.reopened.load(Ordering::Relaxed)
+    }
+
+    /// It knows itself by this from now on.
+    pub fn set_identity(&self, identity: &str) {
+        let identity = Some(DeviceIdentity::new(identity));
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = identity;
+    }
+
+    fn seen(&self) -> Seen {
+        let seen = Seen::default().with_bytes(self.bytes().len() as u64);
+        let identity = self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        identity.into_iter().fold(seen, Seen::with_identity)
     }
 
     /// Its bytes.
@@ -172,8 +194,9 @@ impl LibraryDevice {
     }
 }
 
-fn call_of(operation: &Operation) -> Call {
-    match *operation {
+/// The call for an operation; none for what the library does not have.
+fn call_of(operation: &Operation) -> Option<Call> {
+    Some(match *operation {
         Operation::Read { offset, ref buffer, .. } => {
             Call::Read { offset: offset as usize, length: buffer.len() }
         }
@@ -186,23 +209,19 @@ fn call_of(operation: &Operation) -> Call {
             Call::Zero { offset: offset as usize, length: length as usize }
         }
         Operation::Flush => Call::Flush,
-    }
+        _ => return None,
+    })
 }
 
 impl BlockDevice for LibraryDevice {
     fn properties(&self) -> DiskProperties {
-        DiskProperties {
-            bytes: self.image.bytes().len() as u64,
-            offset_align: 512,
-            memory_align: 1,
-            volatile_cache: false,
-            read_only: false,
-            discard_zeroes: true,
-        }
+        DiskProperties::new(self.image.bytes().len() as u64).with_offset_align(512)
     }
 
     fn start(&mut self, _: &mut Reactor, operation: Operation, tag: Tag) -> Started {
-        let call = call_of(&operation);
+        let Some(call) = call_of(&operation) else {
+            return Started::Finished(operation.finish(tag, Err(BlockError::NotSupported)));
+        };
         let id = self.in_flight.insert((operation, tag));
         if self.library.calls.send((id, call)).is_err() {
             let (operation, tag) = self.in_flight.remove(id).expect("it was just put there");
@@ -224,6 +243,12 @@ impl BlockDevice for LibraryDevice {
 
     fn next_finished(&mut self, _: &mut Reactor) -> Option<Finished> {
         self.finished.pop_front()
+    }
+
+    /// Every call finds the image that is there: there is nothing to be opened.
+    fn reopen(&mut self, _: &mut Reactor) -> Result<(), OpenError> {
+        self.image.reopened.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     fn close(&mut self, reactor: &mut Reactor) {
@@ -270,11 +295,11 @@ impl Driver for RemoteDriver {
         "remote".to_owned()
     }
 
-    fn look(&self) -> io::Result<Option<u64>> {
+    fn look(&self) -> io::Result<Seen> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.changed.wait_while(state, |state| *state == Remote::Silent);
         match *state.unwrap_or_else(PoisonError::into_inner) {
-            Remote::Present => Ok(Some(self.library.bytes().len() as u64)),
+            Remote::Present => Ok(self.library.seen()),
             _ => Err(io::Error::other("no such image")),
         }
     }

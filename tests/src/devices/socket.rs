@@ -158,13 +158,19 @@ impl SocketDevice {
     }
 }
 
-fn request(id: SlotId, operation: &Operation) -> [u8; REQUEST_BYTES] {
-    let command = match operation {
+/// The command for an operation; none for what this protocol does not have.
+fn command_of(operation: &Operation) -> Option<u16> {
+    Some(match operation {
         Operation::Read { .. } => command::READ,
         Operation::Write { .. } => command::WRITE,
         Operation::Flush => command::FLUSH,
         Operation::WriteZeroes { .. } | Operation::Discard { .. } => command::WRITE_ZEROES,
-    };
+        _ => return None,
+    })
+}
+
+fn request(id: SlotId, operation: &Operation) -> [u8; REQUEST_BYTES] {
+    let command = command_of(operation).expect("others were refused");
     let (offset, length) = operation.range().unwrap_or_default();
     let mut bytes = [0; REQUEST_BYTES];
     bytes[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
@@ -178,19 +184,15 @@ fn request(id: SlotId, operation: &Operation) -> [u8; REQUEST_BYTES] {
 
 impl BlockDevice for SocketDevice {
     fn properties(&self) -> DiskProperties {
-        DiskProperties {
-            bytes: self.bytes,
-            offset_align: 1,
-            memory_align: 1,
-            volatile_cache: true,
-            read_only: false,
-            discard_zeroes: true,
-        }
+        DiskProperties::new(self.bytes).with_volatile_cache(true)
     }
 
     fn start(&mut self, reactor: &mut Reactor, operation: Operation, tag: Tag) -> Started {
         if self.state == State::Broken {
             return Started::Finished(operation.finish(tag, Err(BlockError::Removed)));
+        }
+        if command_of(&operation).is_none() {
+            return Started::Finished(operation.finish(tag, Err(BlockError::NotSupported)));
         }
         let id = self.requests.insert((operation, tag));
         self.unsent.push_back(id);
