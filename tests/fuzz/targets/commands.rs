@@ -21,6 +21,8 @@ mod model {
     pub(crate) mod latency;
     #[expect(dead_code, reason = "the target uses more of it")]
     pub(crate) mod namespace;
+    #[expect(dead_code, reason = "the target uses more of it")]
+    pub(crate) mod opened_disk;
     mod readiness;
 
     pub(crate) use epoch::Epoch;
