@@ -29,6 +29,7 @@ pub use disk::{Backing, Disk, Shared};
 pub use error::{BlockError, OpenError};
 pub use faults::Faults;
 pub use memory::Memory;
-pub use operation::{DiskProperties, Finished, Operation, Started, Tag};
+pub use operation::{Discarded, DiskProperties, Finished, Operation, Started, Tag};
 pub use pace::Pace;
+pub use ringfab_reactor::PreferredSizes;
 pub use tokens::DiskTokens;

@@ -31,7 +31,8 @@ mod token;
 pub use batch::SendBatch;
 pub use completion::{Bind, Completion, FileId, ListenerId, Payload, PeerAddr, SocketId, TimerId};
 pub use config::{
-    Allocate, FileInfo, FileOptions, ListenAddr, OnClose, ReactorConfig, ReactorCounters, SocketOptions, Wait,
+    Allocate, FileInfo, FileOptions, ListenAddr, OnClose, PreferredSizes, ReactorConfig, ReactorCounters,
+    SocketOptions, Wait,
 };
 pub use idle::run_when_idle;
 pub use mailbox::{MailboxReceiver, MailboxSender, Waker, mailbox};
