@@ -348,7 +348,9 @@ impl Commands {
         connection: &mut Connection,
         resources: &mut Resources,
         slot: Slot,
-        (piece, sink, intact): (usize, Option<Buffer>, bool),
+        piece: usize,
+        sink: Option<Buffer>,
+        intact: bool,
     ) {
         let request = &mut self.table[slot];
         request.pending -= 1;
@@ -487,7 +489,7 @@ impl Commands {
         }
         let request = &mut self.table[slot];
         if let Some(sample) = request.take_sample(&mut resources.states) {
-            self.samples.answered(connection, resources, (request.action, sample));
+            self.samples.answered(connection, resources, request.action, sample);
         }
     }
 

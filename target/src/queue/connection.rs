@@ -156,7 +156,7 @@ impl Connection {
         let status = Status::COMMAND_ID_CONFLICT.with_dnr();
         self.log_failed(command, status);
         if let Some(attached) = self.attached.as_ref().filter(|_| self.has_joined()) {
-            attached.record_error(resources.reactor.now(), self.id, command, (status, None));
+            attached.record_error(resources.reactor.now(), self.id, command, status, None);
         }
         let entry = CompletionEntry::new(command.cid.get(), head, status);
         let (slot, generation, cid) = (u16::MAX, 0, command.cid.get());

@@ -244,7 +244,7 @@ impl Queue {
         connection.link.completed(1);
         self.progress = resources.reactor.now();
         if let Some(slot) = commands.table.find(id.slot, id.generation) {
-            commands.data_arrived(connection, resources, slot, (usize::from(id.piece), sink, intact));
+            commands.data_arrived(connection, resources, slot, usize::from(id.piece), sink, intact);
         }
         commands.room_freed(connection, resources);
     }
@@ -449,7 +449,7 @@ impl Queue {
         }
         self.commands.disconnected(&mut self.connection, resources);
         self.note_unfinished();
-        self.connection.log_disconnected(disconnection, (has_left, is_idle));
+        self.connection.log_disconnected(disconnection, has_left, is_idle);
     }
 
     /// Whether the connection is gone and no disk holds anything of it.

@@ -87,7 +87,8 @@ impl Computing {
     /// interested any more.
     pub(super) fn submit<T: Send + 'static>(
         self: &Arc<Self>,
-        (from, cost): (IpAddr, Duration),
+        from: IpAddr,
+        cost: Duration,
         interest: &Interest,
         work: impl Fn() -> T + Send + Sync + 'static,
         answer: impl FnOnce(Result<T, WorkError>) + Send + 'static,
@@ -407,7 +408,7 @@ mod tests {
             let sender = sender.clone();
             let work = move || if number == 1 { panic!("on purpose") } else { number };
             let answer = move |outcome| sender.send(outcome).expect("the test listens");
-            computing.submit((address(number), SHORT), &interest, work, answer).expect("taken");
+            computing.submit(address(number), SHORT, &interest, work, answer).expect("taken");
         }
         let mut all: Vec<Result<u8, WorkError>> = answers.iter().take(3).collect();
         all.sort_by_key(|one| one.clone().unwrap_or(9));
