@@ -26,7 +26,7 @@ mod zeroes;
 
 pub use device::{BlockDevice, DeviceIdentity, Driver, DriverHandle, OpenedFile, Seen};
 pub use disk::{Backing, Disk, Shared};
-pub use error::{BlockError, OpenError};
+pub use error::{BlockError, DriveStatus, OpenError};
 pub use faults::Faults;
 pub use memory::Memory;
 pub use operation::{Discarded, DiskProperties, Finished, Operation, Started, Tag};

@@ -68,7 +68,8 @@ impl Commands {
         connection: &mut Connection,
         resources: &mut Resources,
         command: &SubmissionEntry,
-        (data, intact): (Option<Buffer>, bool),
+        data: Option<Buffer>,
+        intact: bool,
     ) {
         let slot = loop {
             match self.table.allocate(&mut resources.states, command) {
@@ -481,7 +482,7 @@ impl Commands {
             length,
             memory,
         });
-        let answered = connection.link.answer(&mut resources.transports, &transfer, (count, data), &entry);
+        let answered = connection.link.answer(&mut resources.transports, &transfer, count, data, &entry);
         connection.link.replenish(&mut resources.transports);
         if answered == Err(LinkError::Unreachable) {
             // What was posted before cannot be taken back, so no status could be true.

@@ -161,8 +161,8 @@ impl Connection {
         let entry = CompletionEntry::new(command.cid.get(), head, status);
         let (slot, generation, cid) = (u16::MAX, 0, command.cid.get());
         let transfer = CommandData { slot, generation, cid, memory: HostMemory::None, length: DataBytes(0) };
-        let nothing = (0, std::iter::empty());
-        let _ended = self.link.answer(&mut resources.transports, &transfer, nothing, &entry);
+        let nothing = std::iter::empty();
+        let _ended = self.link.answer(&mut resources.transports, &transfer, 0, nothing, &entry);
         self.link.replenish(&mut resources.transports);
     }
 }

@@ -226,7 +226,7 @@ impl Queue {
             attached.record.note_traffic();
         }
         resources.states.arrived(self.id() != 0);
-        self.commands.begin(&mut self.connection, resources, command, (data, intact));
+        self.commands.begin(&mut self.connection, resources, command, data, intact);
         if self.connection.phase == Phase::Ending {
             self.stop_taking_commands(resources);
         }
