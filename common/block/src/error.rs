@@ -79,8 +79,8 @@ pub enum BlockError {
     Cancelled,
 }
 
-/// The Status Field of an NVMe completion, bits 31:17 of its dword 3 (NVM Express Base 2.0, section 3.3.3.2.1). This crate
-/// does not know what it says.
+/// The Status Field of an NVMe completion, bits 31:17 of its dword 3 (NVM Express Base 2.0, section 3.3.3.2.1). This
+/// crate does not know what it says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DriveStatus(u16);
 
