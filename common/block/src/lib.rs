@@ -9,8 +9,8 @@
 //! The modules, each using only those before it: `error`, `operation`, `tokens`, `device`, `zeroes`, `null`,
 //! `memory`, `file`, `faults`, `pace`, `disk`.
 //!
-//! Not implemented here: NVMe (blocks, namespaces; the status of a drive only passes through), caches, partitions, RAID, and metadata or protection
-//! information beside the data.
+//! Not implemented here: NVMe (blocks, namespaces; the status of a drive only passes through), caches, partitions,
+//! RAID, and metadata or protection information beside the data.
 
 mod device;
 mod disk;

@@ -1,5 +1,5 @@
-//! What the cores have of a namespace's disk: who opens it says so, and the control side and admin commands ask. The data
-//! path does not.
+//! What the cores have of a namespace's disk: who opens it says so, and the control side and admin commands ask. The
+//! data path does not.
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

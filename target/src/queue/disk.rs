@@ -252,8 +252,8 @@ fn status_of(action: Action, error: BlockError) -> Status {
     }
 }
 
-/// Whether a host may be told this of a Flush. One that reads that there is no Flush, or that it was asked wrongly, takes
-/// its data to be safe without.
+/// Whether a host may be told this of a Flush. One that reads that there is no Flush, or that it was asked wrongly,
+/// takes its data to be safe without.
 fn is_told_of_flush(error: BlockError) -> bool {
     match error {
         BlockError::Busy | BlockError::Cancelled => true,

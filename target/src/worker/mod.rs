@@ -86,8 +86,8 @@ impl Workers {
     }
 
     /// Has `work`, which takes about as long as `cost`, computed for a host at the address `from`, in turns with other
-    /// addresses, and returns at once. `answer` is called once, on another thread, unless nobody is interested any more. It must not
-    /// block. Where processors are busy, `work` may be done twice, with the same result.
+    /// addresses, and returns at once. `answer` is called once, on another thread, unless nobody is interested any
+    /// more. It must not block. Where processors are busy, `work` may be done twice, with the same result.
     ///
     /// # Errors
     /// When there is no thread; `answer` is not called then.
