@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringfab_block::BlockError;
+use ringfab_block::{BlockError, DriveStatus};
 use ringfab_fabric::rdma::Access;
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity};
@@ -126,7 +126,8 @@ fn what_a_drive_answers_reaches_the_host_unchanged_and_counts_as_a_failure_of_th
             SubmissionEntry::write_zeroes(cid, 1, 0, 1, false, false),
         ] {
             let before = media_errors();
-            drive.answer((Err(BlockError::Drive(status.with_more())), 0x1234_5678_9abc_def0));
+            let answered = DriveStatus::from_bits(status.with_more().bits());
+            drive.answer((Err(BlockError::Drive(answered)), 0x1234_5678_9abc_def0));
             let completion = host.command(io, &entry);
             assert_eq!((completion.status(), completion.result()), (status, 0x1234_5678_9abc_def0));
             assert_eq!(media_errors() - before, u64::from(damaged), "{status}");

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use ringfab_block::BlockError;
+use ringfab_block::{BlockError, DriveStatus};
 use ringfab_fabric::rdma::{Access, QueuePairId};
 use ringfab_spec::{IntoBytes, Status, SubmissionEntry};
 use ringfab_tests::TestTarget;
@@ -245,6 +245,7 @@ fn a_pair_that_a_drive_cannot_do_at_once_is_refused_and_what_another_target_has_
     assert_eq!((exchange(1, 1, 2), drive.bytes()[8 * BLOCK]), (first(Status::COMPARE_FAILURE), 1));
     assert_eq!(drive.compared(), 2);
     // What goes wrong otherwise is said of the first half, too.
-    drive.answer((Err(BlockError::Drive(Status::WRITE_FAULT.with_dnr())), 0));
+    let fault = DriveStatus::from_bits(Status::WRITE_FAULT.with_dnr().bits());
+    drive.answer((Err(BlockError::Drive(fault)), 0));
     assert_eq!(exchange(1, 1, 2), first(Status::WRITE_FAULT));
 }

@@ -33,8 +33,8 @@ use crate::{DiskTokens, OpenError};
 /// - Compare and write in two steps, between which somebody else can write. One who cannot do better has none: the
 ///   target keeps the order of its own commands itself.
 /// - Start reactor operations with tokens that are not its own.
-/// - Panic because of what its backing answers. That is a [`BlockError`](crate::BlockError). What an NVMe drive answers is
-///   passed on as it is: [`BlockError::Drive`](crate::BlockError::Drive), [`Finished::value`].
+/// - Panic because of what its backing answers. That is a [`BlockError`](crate::BlockError). What an NVMe drive answers
+///   is passed on as it is: [`BlockError::Drive`](crate::BlockError::Drive), [`Finished::value`].
 ///
 /// # What a device may rely on
 /// - All calls come from one thread with one reactor, one at a time, and never from inside each other.

@@ -1,9 +1,8 @@
 //! What can go wrong with a disk.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
-
-use ringfab_spec::Status;
 
 /// Why a disk could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -73,9 +72,34 @@ pub enum BlockError {
     Busy,
     /// An NVMe drive has completed the operation with this status, which is not success. Its code and Do Not Retry are
     /// what a host is told; the rest concerns the drive's own controller.
-    #[error("status {code:#05x} of the drive: {0}", code = .0.code().bits())]
-    Drive(Status),
+    #[error("the drive's status is {0}")]
+    Drive(DriveStatus),
     /// The operation was given up because the disk was closed.
     #[error("cancelled")]
     Cancelled,
+}
+
+/// The Status Field of an NVMe completion, bits 31:17 of its dword 3 (NVM Express Base 2.0, section 3.3.3.2.1). This
+/// crate does not know what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DriveStatus(u16);
+
+impl DriveStatus {
+    /// From the 15 bits, without the phase tag: the Status Code in bits 7:0, its type in 10:8, Do Not Retry in 14. A
+    /// 16th bit is dropped.
+    pub const fn from_bits(bits: u16) -> Self {
+        Self(bits & 0x7fff)
+    }
+
+    /// The 15 bits.
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+}
+
+/// For people: type and code.
+impl fmt::Display for DriveStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#05x}", self.0 & 0x07ff)
+    }
 }

@@ -12,7 +12,7 @@ use ringfab_reactor::{
 };
 
 use crate::device::{BlockDevice, OpenedFile};
-use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
+use crate::operation::{Discarded, DiskProperties, Finished, Operation, Started, Tag};
 use crate::zeroes::Zeroes;
 use crate::{BlockError, DiskTokens, OpenError};
 
@@ -323,7 +323,9 @@ impl BlockDevice for FileDisk {
             volatile_cache: true,
             read_only: self.read_only,
             // A block device may refuse to unmap, and then a discard does nothing.
-            discard_zeroes: !self.info.block_device,
+            discarded: if self.info.block_device { Discarded::ZeroesOrBefore } else { Discarded::Zeroes },
+            write_zeroes_deallocates: true,
+            preferred: self.info.preferred,
             ..DiskProperties::new(self.info.bytes)
         }
     }

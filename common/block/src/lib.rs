@@ -9,8 +9,8 @@
 //! The modules, each using only those before it: `error`, `operation`, `tokens`, `device`, `zeroes`, `null`,
 //! `memory`, `file`, `faults`, `pace`, `disk`.
 //!
-//! Not implemented here: NVMe (blocks, namespaces; the status of a drive only passes through), caches, partitions, RAID, and metadata or protection
-//! information beside the data.
+//! Not implemented here: NVMe (blocks, namespaces; the status of a drive only passes through), caches, partitions,
+//! RAID, and metadata or protection information beside the data.
 
 mod device;
 mod disk;
@@ -26,9 +26,10 @@ mod zeroes;
 
 pub use device::{BlockDevice, DeviceIdentity, Driver, DriverHandle, OpenedFile, Seen};
 pub use disk::{Backing, Disk, Shared};
-pub use error::{BlockError, OpenError};
+pub use error::{BlockError, DriveStatus, OpenError};
 pub use faults::Faults;
 pub use memory::Memory;
-pub use operation::{DiskProperties, Finished, Operation, Started, Tag};
+pub use operation::{Discarded, DiskProperties, Finished, Operation, Started, Tag};
 pub use pace::Pace;
+pub use ringfab_reactor::PreferredSizes;
 pub use tokens::DiskTokens;

@@ -3,11 +3,15 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ringfab_memory::{BorrowedPages, Buffer, CoreMemory, SharedMemory};
-use ringfab_reactor::{Completion, Reactor};
+use ringfab_memory::{BorrowedPages, Buffer, CoreMemory, PAGE_BYTES, SharedMemory};
+use ringfab_reactor::{Completion, PreferredSizes, Reactor};
 
 use crate::device::BlockDevice;
-use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
+use crate::operation::{Discarded, DiskProperties, Finished, Operation, Started, Tag};
+
+/// Memory is lent, and given back, in pages.
+const PAGES: PreferredSizes =
+    PreferredSizes { write: PAGE_BYTES as u32, discard: PAGE_BYTES as u32, optimal_write: 0 };
 
 /// The bytes of a memory disk.
 pub type Memory = Arc<SharedMemory>;
@@ -73,7 +77,12 @@ impl MemoryDisk {
 
 impl BlockDevice for MemoryDisk {
     fn properties(&self) -> DiskProperties {
-        DiskProperties::new(self.memory.bytes() as u64)
+        DiskProperties {
+            discarded: Discarded::Zeroes,
+            write_zeroes_deallocates: true,
+            preferred: PAGES,
+            ..DiskProperties::new(self.memory.bytes() as u64)
+        }
     }
 
     #[inline]

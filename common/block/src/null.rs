@@ -1,10 +1,10 @@
 //! A disk that is not there: reads give zeroes, writes are forgotten.
 
 use ringfab_memory::SharedBuffer;
-use ringfab_reactor::{Completion, Reactor};
+use ringfab_reactor::{Completion, PreferredSizes, Reactor};
 
 use crate::device::BlockDevice;
-use crate::operation::{DiskProperties, Finished, Operation, Started, Tag};
+use crate::operation::{Discarded, DiskProperties, Finished, Operation, Started, Tag};
 use crate::zeroes::Zeroes;
 
 /// A null disk with the zeroes that it shows.
@@ -29,7 +29,13 @@ impl NullDisk {
 
 impl BlockDevice for NullDisk {
     fn properties(&self) -> DiskProperties {
-        DiskProperties::new(self.bytes)
+        DiskProperties {
+            discarded: Discarded::Zeroes,
+            write_zeroes_deallocates: true,
+            // What it stands in for likes pages.
+            preferred: PreferredSizes { write: 4096, discard: 4096, optimal_write: 0 },
+            ..DiskProperties::new(self.bytes)
+        }
     }
 
     fn start(&mut self, _: &mut Reactor, mut operation: Operation, tag: Tag) -> Started {

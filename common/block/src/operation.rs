@@ -3,8 +3,20 @@
 use std::num::NonZeroI32;
 
 use ringfab_memory::{Buffer, SharedBuffer};
+use ringfab_reactor::PreferredSizes;
 
 use crate::BlockError;
+
+/// What a range reads as after it was discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discarded {
+    /// Zeroes.
+    Zeroes,
+    /// Zeroes, or as before where the disk has freed nothing.
+    ZeroesOrBefore,
+    /// Whatever the disk likes.
+    Anything,
+}
 
 /// What a disk can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,15 +32,22 @@ pub struct DiskProperties {
     pub volatile_cache: bool,
     /// Whether writes are refused.
     pub read_only: bool,
-    /// Whether a range reads as zeroes after [`Operation::Discard`]; else it may also read as before.
-    pub discard_zeroes: bool,
+    /// What a range reads as after [`Operation::Discard`].
+    pub discarded: Discarded,
+    /// Whether [`Operation::WriteZeroes`] frees the space of a range where it may.
+    pub write_zeroes_deallocates: bool,
+    /// Whether its space comes from what others use, too, when it is first written to, and goes back there when it is
+    /// freed: a thin volume. Writes may find no space.
+    pub thin: bool,
+    /// What it likes best.
+    pub preferred: PreferredSizes,
     /// The most bytes of one [`Operation::CompareAndWrite`]; 0 where there is none.
     pub compare_and_write_max: u32,
 }
 
 impl DiskProperties {
     /// A disk of so many bytes that asks nothing of its users: any offsets, any memory, writes that are safe when they
-    /// have completed, discarded ranges that are zeroes. It can do no more than every disk.
+    /// have completed. It can do no more than every disk, and nothing else is known of it.
     pub const fn new(bytes: u64) -> Self {
         Self {
             bytes,
@@ -36,7 +55,10 @@ impl DiskProperties {
             memory_align: 1,
             volatile_cache: false,
             read_only: false,
-            discard_zeroes: true,
+            discarded: Discarded::Anything,
+            write_zeroes_deallocates: false,
+            thin: false,
+            preferred: PreferredSizes { write: 0, discard: 0, optimal_write: 0 },
             compare_and_write_max: 0,
         }
     }
@@ -59,6 +81,26 @@ impl DiskProperties {
     /// Writes are refused.
     pub const fn with_read_only(self, read_only: bool) -> Self {
         Self { read_only, ..self }
+    }
+
+    /// A discarded range reads so.
+    pub const fn with_discarded(self, discarded: Discarded) -> Self {
+        Self { discarded, ..self }
+    }
+
+    /// Writing zeroes frees space where it may.
+    pub const fn with_write_zeroes_deallocates(self, deallocates: bool) -> Self {
+        Self { write_zeroes_deallocates: deallocates, ..self }
+    }
+
+    /// It is a thin volume.
+    pub const fn with_thin(self, thin: bool) -> Self {
+        Self { thin, ..self }
+    }
+
+    /// It likes these sizes best.
+    pub const fn with_preferred(self, preferred: PreferredSizes) -> Self {
+        Self { preferred, ..self }
     }
 
     /// It compares and writes so many bytes as one step.
@@ -119,7 +161,7 @@ pub enum Operation {
         /// Reach stable storage before completing.
         durable: bool,
     },
-    /// The range is not needed any more: see [`DiskProperties::discard_zeroes`].
+    /// The range is not needed any more: see [`DiskProperties::discarded`].
     Discard {
         /// Position on the disk.
         offset: u64,

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_block::{
-    Backing, BlockError, Disk, DiskTokens, Faults, Finished, OpenError, Operation, Pace, Shared, Started, Tag,
+    Backing, BlockError, Discarded, Disk, DiskTokens, Faults, Finished, OpenError, Operation, Pace, Shared,
+    Started, Tag,
 };
 use ringfab_memory::{ClassLayout, Pool, SharedMemory};
 use ringfab_reactor::{Reactor, ReactorConfig, Time, Token, Wait};
@@ -131,7 +132,8 @@ fn behaves_like_a_disk(backing: &Backing) {
         }
     }
     bench.run(&mut disk, Operation::Discard { offset: 0, length: DISK_BYTES }).result.expect("discarded");
-    assert!(disk.properties().discard_zeroes);
+    assert_eq!(disk.properties().discarded, Discarded::Zeroes);
+    assert!(disk.properties().write_zeroes_deallocates && disk.properties().preferred.write >= 512);
     assert!(bench.read(&mut disk, 0, 65_536).1.iter().all(|byte| *byte == 0));
     let (result, _) = bench.read(&mut disk, DISK_BYTES - 4096, 8192);
     assert_eq!(result, Err(BlockError::OutOfRange));

@@ -75,6 +75,19 @@ pub struct FileInfo {
     /// Whether another process or machine serves the file system (FUSE, NFS, ...). The kernel may wait for that while
     /// it takes an operation, so that threads of the kernel have to take them.
     pub remote: bool,
+    /// What it likes best.
+    pub preferred: PreferredSizes,
+}
+
+/// Sizes in bytes that a file or disk likes best; each is 0 where nobody knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PreferredSizes {
+    /// Granularity and alignment of writes: what is smaller costs a read before it.
+    pub write: u32,
+    /// Granularity and alignment of what is discarded: what is smaller frees nothing.
+    pub discard: u32,
+    /// Length of a write that is as fast as writes get.
+    pub optimal_write: u32,
 }
 
 /// Which bytes of a file, and which of the memory that they come from or go to.

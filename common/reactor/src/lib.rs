@@ -37,8 +37,8 @@ pub use completion::{
     Bind, Completion, DatagramSocketId, FileId, ListenerId, Payload, PeerAddr, SocketId, TimerId,
 };
 pub use config::{
-    Allocate, FileInfo, FileOptions, FileRange, ListenAddr, OnClose, ReactorConfig, ReactorCounters,
-    SocketOptions, Wait,
+    Allocate, FileInfo, FileOptions, FileRange, ListenAddr, OnClose, PreferredSizes, ReactorConfig,
+    ReactorCounters, SocketOptions, Wait,
 };
 pub use datagram::Datagram;
 pub use datagrams::Datagrams;

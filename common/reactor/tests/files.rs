@@ -238,8 +238,14 @@ fn dropping_the_reactor_with_operations_in_flight_gives_the_buffers_back_soon() 
         let mut bench = bench(true, true);
         let (reader, _writer) = nix::unistd::pipe().expect("a pipe");
         // A read that does not end by itself.
-        let info =
-            FileInfo { bytes: 0, block_device: false, offset_align: 1, memory_align: 1, remote: false };
+        let info = FileInfo {
+            bytes: 0,
+            block_device: false,
+            offset_align: 1,
+            memory_align: 1,
+            remote: false,
+            preferred: Default::default(),
+        };
         let pipe = bench.reactor.files().adopt(Arc::new(reader.into()), &info).expect("a slot");
         for _ in 0..4 {
             let buffer = bench.pool.take(4096).expect("a buffer");

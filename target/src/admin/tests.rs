@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use ringfab_block::{Discarded, DiskProperties, PreferredSizes};
 use ringfab_reactor::Time;
 use ringfab_spec::sqe::PropertySize;
 
@@ -164,6 +165,39 @@ fn identify_namespace_describes_size_format_and_protection() {
     let small = bytes(&controller, &identify(0x00, 1));
     assert_eq!(u32_at(&small, 128), 9 << 16);
     assert_eq!((u16_at(&small, 64), u16_at(&small, 72)), (7, 255), "NPWG, NOWS");
+}
+
+#[test]
+fn identify_namespace_says_of_a_disk_what_is_known_in_blocks_from_zero() {
+    let (target, controller) = disk();
+    let sizes = |write, discard, optimal_write| PreferredSizes { write, discard, optimal_write };
+    let plain = DiskProperties::new(1 << 20);
+    let of = |properties: DiskProperties| {
+        target.namespaces()[1].opened_disk().set_properties(properties);
+        let page = bytes(&controller, &identify(0x00, 7));
+        let fields = [64, 66, 68, 70, 72].map(|offset| u16_at(&page, offset));
+        (page[24], page[33], fields)
+    };
+    // Blocks of 4 KiB. NSFEAT: identifiers are not used again (8), OPTPERF (16), THINP (1).
+    assert_eq!(of(plain), (8, 0, [0; 5]), "nothing is known");
+    assert_eq!(of(plain.with_preferred(sizes(0, 4096, 65_536))), (8, 0, [0; 5]), "too little is known");
+    assert_eq!(of(plain.with_preferred(sizes(512, 0, 0))), (24, 0, [0, 0, 0, 0, 31]), "less than a block");
+    let striped = sizes(65_536, 1 << 20, 196_608);
+    assert_eq!(of(plain.with_preferred(striped)).2, [15, 15, 255, 255, 47]);
+    assert_eq!(of(plain.with_preferred(sizes(65_536, 0, 100_000))).2[4], 15, "a multiple of the granularity");
+    assert_eq!(of(plain.with_preferred(sizes(1 << 20, 0, 0))).2, [255, 255, 0, 0, 255]);
+    assert_eq!(
+        of(plain.with_preferred(sizes(4096, 1 << 31, 0))).2[2],
+        u16::MAX,
+        "more than the field can say"
+    );
+    assert_eq!(of(plain.with_thin(true)).0, 9);
+    for (discarded, dlfeat) in
+        [(Discarded::Zeroes, 1), (Discarded::ZeroesOrBefore, 1), (Discarded::Anything, 0)]
+    {
+        assert_eq!(of(plain.with_discarded(discarded)).1, dlfeat);
+        assert_eq!(of(plain.with_discarded(discarded).with_write_zeroes_deallocates(true)).1, dlfeat | 8);
+    }
 }
 
 #[test]

@@ -156,7 +156,8 @@ pub(super) fn is_unseen_credential(source: &KeySource) -> bool {
 /// Why it cannot be read, or what is wrong with it. The message has nothing of its text.
 pub(super) fn read_key<K>(
     source: &KeySource,
-    (role, host): (KeyRole, &str),
+    role: KeyRole,
+    host: &str,
     parse: impl FnOnce(&str) -> Result<K, KeyError>,
 ) -> Result<K, String> {
     let (path, at) = (source.place()?, source.clone());

@@ -64,7 +64,7 @@ pub(super) fn check(
         Config { target, memory, control, metrics, confinement, listeners, subsystems, hosts, discovery };
     // What is not valid may be anywhere.
     if errors.is_empty() {
-        files_are_different(document.get_ref(), &config, (file, look), &mut errors);
+        files_are_different(document.get_ref(), &config, file, look, &mut errors);
     }
     if errors.is_empty() { Ok(config) } else { Err(errors.into_sorted()) }
 }
@@ -95,7 +95,8 @@ fn address_is_free(
 fn files_are_different(
     document: &DeTable<'_>,
     config: &Config,
-    (file, look): (Option<&Path>, Look<'_>),
+    file: Option<&Path>,
+    look: Look<'_>,
     errors: &mut Errors<'_>,
 ) {
     for Conflict { made, other } in places::conflicts(config, file, look) {

@@ -42,7 +42,8 @@ impl Core {
     /// Serves a connection on this core.
     pub(super) fn accept(
         &mut self,
-        (connection, way): (IncomingConnection, Way),
+        connection: IncomingConnection,
+        way: Way,
         queue_request: QueueRequest,
         place: Option<Place>,
     ) {

@@ -278,7 +278,7 @@ impl Core {
     fn on_message(&mut self, message: CoreMessage) {
         match message {
             CoreMessage::Accept { connection, way, queue_request, place } => {
-                self.accept((*connection, way), queue_request, place);
+                self.accept(*connection, way, queue_request, place);
             }
             CoreMessage::Queues(message) => self.on_queue_message(message),
             CoreMessage::Serve(message, reply) => {

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use ringfab_block::BlockError;
+use ringfab_block::{BlockError, DriveStatus};
 use ringfab_reactor::Time;
 use ringfab_spec::Status;
 
@@ -100,7 +100,7 @@ impl DiskFailure {
         match self.error {
             BlockError::OutOfRange | BlockError::Busy | BlockError::Cancelled => false,
             BlockError::Miscompare => false,
-            BlockError::Drive(status) => status.code() != Status::COMPARE_FAILURE,
+            BlockError::Drive(status) => of_drive(status).code() != Status::COMPARE_FAILURE,
             _ if self.what == DiskAction::Flush => true,
             BlockError::NotSupported => false,
             BlockError::Misaligned | BlockError::ReadOnly => self.errno.is_some(),
@@ -112,7 +112,7 @@ impl DiskFailure {
     pub(super) fn is_of_medium(self) -> bool {
         match self.error {
             BlockError::Read | BlockError::Write | BlockError::Shrunk | BlockError::Removed => true,
-            BlockError::Drive(status) => is_of_medium(status),
+            BlockError::Drive(status) => is_of_medium(of_drive(status)),
             _ => self.what == DiskAction::Flush,
         }
     }
@@ -125,8 +125,10 @@ impl DiskFailure {
         match (self.what, self.error) {
             (_, BlockError::Busy | BlockError::Cancelled) => false,
             // A drive does not say things once only: what it lets a host try again is not lost.
-            (DiskAction::Flush, BlockError::Drive(status)) => status.dnr() || is_of_medium(status),
-            (DiskAction::DurableWrite, BlockError::Drive(status)) => is_of_medium(status),
+            (DiskAction::Flush, BlockError::Drive(status)) => {
+                of_drive(status).dnr() || is_of_medium(of_drive(status))
+            }
+            (DiskAction::DurableWrite, BlockError::Drive(status)) => is_of_medium(of_drive(status)),
             // Whatever a flush fails with may be what a write-back failed with.
             (DiskAction::Flush, _) => !refused,
             (DiskAction::DurableWrite, BlockError::NoSpace) => !direct,
@@ -137,9 +139,16 @@ impl DiskFailure {
 
     /// The system's text, or else ours.
     pub(super) fn text(self) -> String {
-        self.errno
-            .map_or_else(|| self.error.to_string(), |errno| io::Error::from_raw_os_error(errno).to_string())
+        match (self.errno, self.error) {
+            (Some(errno), _) => io::Error::from_raw_os_error(errno).to_string(),
+            (None, BlockError::Drive(status)) => format!("{} ({})", self.error, of_drive(status)),
+            (None, error) => error.to_string(),
+        }
     }
+}
+
+fn of_drive(status: DriveStatus) -> Status {
+    Status::from_bits(status.bits())
 }
 
 /// Whether a drive says that data is damaged or gone: of Media and Data Integrity Errors (type 2), all but what only
@@ -218,7 +227,10 @@ mod tests {
         }
         assert!(failure(DiskAction::DurableWrite, BlockError::NoSpace).loses_data(false));
         assert!(!failure(DiskAction::DurableWrite, BlockError::NoSpace).loses_data(true));
-        let drive = |what, status| DiskFailure { errno: None, ..failure(what, BlockError::Drive(status)) };
+        let drive = |what, status: Status| {
+            let error = BlockError::Drive(DriveStatus::from_bits(status.bits()));
+            DiskFailure { errno: None, ..failure(what, error) }
+        };
         for what in [DiskAction::Flush, DiskAction::DurableWrite] {
             assert!(drive(what, Status::WRITE_FAULT).loses_data(true));
             assert!(!drive(what, Status::NAMESPACE_NOT_READY).loses_data(true));
@@ -228,7 +240,7 @@ mod tests {
         assert!(drive(DiskAction::Read, Status::UNRECOVERED_READ_ERROR).is_of_medium());
         let denied = drive(DiskAction::Read, Status::ACCESS_DENIED);
         assert!(denied.is_of_disk() && !denied.is_of_medium());
-        assert_eq!(denied.text(), "status 0x286 of the drive: Access Denied");
+        assert_eq!(denied.text(), "the drive's status is 0x286 (Access Denied)");
         assert!(!drive(DiskAction::Read, Status::COMPARE_FAILURE).is_of_disk());
         let refused = DiskFailure { errno: None, ..failure(DiskAction::Write, BlockError::ReadOnly) };
         assert!(!refused.is_of_disk());

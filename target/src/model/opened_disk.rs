@@ -1,10 +1,10 @@
-//! What the cores have of a namespace's disk: who opens it says so, and the control side and admin commands ask. The data
-//! path does not.
+//! What the cores have of a namespace's disk: who opens it says so, and the control side and admin commands ask. The
+//! data path does not.
 
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use ringfab_block::DeviceIdentity;
+use ringfab_block::{DeviceIdentity, DiskProperties};
 
 /// What the cores have of a disk.
 #[derive(Debug, Default)]
@@ -15,6 +15,7 @@ struct Parts {
     /// Its file, as long as it is open.
     file: Weak<File>,
     identity: Option<DeviceIdentity>,
+    properties: Option<DiskProperties>,
 }
 
 impl OpenedDisk {
@@ -36,6 +37,16 @@ impl OpenedDisk {
     /// The cores get a device that knows itself by this.
     pub(crate) fn set_identity(&self, identity: Option<DeviceIdentity>) {
         self.parts().identity = identity;
+    }
+
+    /// What it can do and what it likes, once a core has opened it.
+    pub(crate) fn properties(&self) -> Option<DiskProperties> {
+        self.parts().properties
+    }
+
+    /// A core has opened a disk that can do this. What the size is by now, the namespace knows.
+    pub(crate) fn set_properties(&self, properties: DiskProperties) {
+        self.parts().properties = Some(properties);
     }
 
     fn parts(&self) -> MutexGuard<'_, Parts> {

@@ -21,7 +21,8 @@ pub(crate) enum HostMemory {
 /// Where the host keeps `transfer`, from the command's SGL. `capsule_bytes` came behind the command.
 pub(crate) fn host_memory(
     command: &SubmissionEntry,
-    (action, transfer): (Action, Transfer),
+    action: Action,
+    transfer: Transfer,
     capsule_bytes: u32,
 ) -> Result<HostMemory, Failure> {
     // Fabrics commands transfer by SGL only (PSDT 01b); 10b differs in the metadata, which we have none of.

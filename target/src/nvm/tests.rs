@@ -70,7 +70,7 @@ proptest! {
         let transfer = if to_host { Transfer::ToHost(data) } else { Transfer::ToController(data) };
         let discard = Action::Discard { disk: 3, ranges: 1, next: 0, begun: 0 };
         let action = if discards { discard } else { Action::Controller };
-        match host_memory(&command, (action, transfer), capsule_bytes) {
+        match host_memory(&command, action, transfer, capsule_bytes) {
             Ok(HostMemory::Capsule { offset }) => {
                 prop_assert!(!to_host && u64::from(offset) + u64::from(length) <= u64::from(capsule_bytes));
             }

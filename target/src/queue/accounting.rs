@@ -31,7 +31,7 @@ impl Attachment {
             self.note_failed(resources, request);
         }
         let now = resources.reactor.now();
-        self.record_error(now, queue_id, &request.command, (request.status, request.location));
+        self.record_error(now, queue_id, &request.command, request.status, request.location);
     }
 
     /// Counts an I/O command that has failed where its namespace is counted.
@@ -52,7 +52,8 @@ impl Attachment {
         now: Time,
         queue_id: u16,
         command: &SubmissionEntry,
-        (status, location): (Status, Option<ErrorLocation>),
+        status: Status,
+        location: Option<ErrorLocation>,
     ) {
         self.controller.record_error(ErrorRecord {
             queue_id,

@@ -266,7 +266,7 @@ impl Connection {
             }
             AdminOutcome::Park => Ok(Executed::Waits(State::Parked)),
             AdminOutcome::Abort { queue_id, command_id } => {
-                resources.abort(controller, (queue_id, command_id), request.id());
+                resources.abort(controller, queue_id, command_id, request.id());
                 Ok(Executed::Waits(State::Aborting))
             }
         }

@@ -260,9 +260,9 @@ impl Connection {
             core.send(QueueMessage::Computed { queue, controller, outcome });
         };
         let interest = Interest::default();
-        let asker = (self.peer.ip(), computation.cost());
+        let (from, cost) = (self.peer.ip(), computation.cost());
         let computed = move || computation.clone().run();
-        let asked = resources.workers.compute(asker, &interest, computed, answer);
+        let asked = resources.workers.compute(from, cost, &interest, computed, answer);
         if let Some(authentication) = &mut self.authentication {
             authentication.computing = Some(interest);
         }
@@ -274,7 +274,7 @@ impl Connection {
 
     fn cannot_authenticate(&self, error: &WorkError) {
         if let Some(controller) = self.controller() {
-            log::cannot_authenticate(controller, (self.peer, self.id), error);
+            log::cannot_authenticate(controller, self.peer, self.id, error);
         }
     }
 
@@ -296,12 +296,7 @@ impl Connection {
                 if again {
                     log::authenticated_again(&attached.controller, self.id);
                 } else {
-                    log::authenticated(
-                        &attached.controller,
-                        (self.peer, self.id),
-                        authenticated,
-                        psk.as_ref(),
-                    );
+                    log::authenticated(&attached.controller, self.peer, self.id, authenticated, psk.as_ref());
                 }
                 if let Some(until) = authentication.terms.is_old(authenticated.key)
                     && self.id == 0
@@ -323,7 +318,7 @@ impl Connection {
                 return Ok(if lets_in { Executed::LetIn(0) } else { Executed::Done(0) });
             }
             Some(Err(refusal)) => {
-                log::not_authenticated(&attached.controller, (self.peer, self.id), &refusal);
+                log::not_authenticated(&attached.controller, self.peer, self.id, &refusal);
                 // It ends once the host has been told.
                 self.phase = Phase::Ending;
             }
@@ -346,7 +341,7 @@ fn join_once_proved(connection: &mut Connection) -> Result<(), Failure> {
         return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
     }
     attached.controller.attach(&attached.record).inspect_err(|_| {
-        log::is_too_late(&attached.controller, (connection.peer, connection.id));
+        log::is_too_late(&attached.controller, connection.peer, connection.id);
         // It ends once the host has been told.
         connection.phase = Phase::Ending;
     })

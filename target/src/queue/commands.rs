@@ -68,7 +68,8 @@ impl Commands {
         connection: &mut Connection,
         resources: &mut Resources,
         command: &SubmissionEntry,
-        (data, intact): (Option<Buffer>, bool),
+        data: Option<Buffer>,
+        intact: bool,
     ) {
         let slot = loop {
             match self.table.allocate(&mut resources.states, command) {
@@ -348,7 +349,9 @@ impl Commands {
         connection: &mut Connection,
         resources: &mut Resources,
         slot: Slot,
-        (piece, sink, intact): (usize, Option<Buffer>, bool),
+        piece: usize,
+        sink: Option<Buffer>,
+        intact: bool,
     ) {
         let request = &mut self.table[slot];
         request.pending -= 1;
@@ -479,7 +482,7 @@ impl Commands {
             length,
             memory,
         });
-        let answered = connection.link.answer(&mut resources.transports, &transfer, (count, data), &entry);
+        let answered = connection.link.answer(&mut resources.transports, &transfer, count, data, &entry);
         connection.link.replenish(&mut resources.transports);
         if answered == Err(LinkError::Unreachable) {
             // What was posted before cannot be taken back, so no status could be true.
@@ -487,7 +490,7 @@ impl Commands {
         }
         let request = &mut self.table[slot];
         if let Some(sample) = request.take_sample(&mut resources.states) {
-            self.samples.answered(connection, resources, (request.action, sample));
+            self.samples.answered(connection, resources, request.action, sample);
         }
     }
 

@@ -156,13 +156,13 @@ impl Connection {
         let status = Status::COMMAND_ID_CONFLICT.with_dnr();
         self.log_failed(command, status);
         if let Some(attached) = self.attached.as_ref().filter(|_| self.has_joined()) {
-            attached.record_error(resources.reactor.now(), self.id, command, (status, None));
+            attached.record_error(resources.reactor.now(), self.id, command, status, None);
         }
         let entry = CompletionEntry::new(command.cid.get(), head, status);
         let (slot, generation, cid) = (u16::MAX, 0, command.cid.get());
         let transfer = CommandData { slot, generation, cid, memory: HostMemory::None, length: DataBytes(0) };
-        let nothing = (0, std::iter::empty());
-        let _ended = self.link.answer(&mut resources.transports, &transfer, nothing, &entry);
+        let nothing = std::iter::empty();
+        let _ended = self.link.answer(&mut resources.transports, &transfer, 0, nothing, &entry);
         self.link.replenish(&mut resources.transports);
     }
 }

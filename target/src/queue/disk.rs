@@ -239,7 +239,7 @@ fn status_of(action: Action, error: BlockError) -> Status {
         return Status::WRITE_FAULT.with_dnr();
     }
     match error {
-        BlockError::Drive(status) => status_of_drive(status),
+        BlockError::Drive(status) => status_of_drive(Status::from_bits(status.bits())),
         BlockError::Miscompare => Status::COMPARE_FAILURE.with_dnr(),
         BlockError::OutOfRange => Status::LBA_OUT_OF_RANGE.with_dnr(),
         BlockError::Misaligned => Status::INVALID_FIELD.with_dnr(),
@@ -253,13 +253,13 @@ fn status_of(action: Action, error: BlockError) -> Status {
     }
 }
 
-/// Whether a host may be told this of a Flush. One that reads that there is no Flush, or that it was asked wrongly, takes
-/// its data to be safe without.
+/// Whether a host may be told this of a Flush. One that reads that there is no Flush, or that it was asked wrongly,
+/// takes its data to be safe without.
 fn is_told_of_flush(error: BlockError) -> bool {
     match error {
         BlockError::Busy | BlockError::Cancelled => true,
         BlockError::Drive(status) => {
-            let code = status.code();
+            let code = Status::from_bits(status.bits()).code();
             ![Status::INVALID_OPCODE, Status::INVALID_FIELD, Status::INVALID_NAMESPACE].contains(&code)
         }
         _ => false,
@@ -277,11 +277,15 @@ fn status_of_drive(status: Status) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use ringfab_block::DriveStatus;
+
     use super::*;
 
     #[test]
     fn what_a_drive_answers_is_what_the_host_reads_but_for_what_its_own_controller_means() {
-        let of = |action, status| status_of(action, BlockError::Drive(status));
+        let of = |action, status: Status| {
+            status_of(action, BlockError::Drive(DriveStatus::from_bits(status.bits())))
+        };
         let (flush, other) =
             (Action::Flush { disk: 0 }, Action::Verify { extent: Extent::all_of(0), begun: 0 });
         for action in [flush, other] {

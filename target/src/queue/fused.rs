@@ -14,7 +14,7 @@ use ringfab_spec::{Status, SubmissionEntry};
 use super::automaton::{Event, Step, next};
 use super::commands::Commands;
 use super::connection::Connection;
-use super::request::Slot;
+use super::request::{Request, Requests, Slot};
 use crate::command::dword_offset;
 use crate::failure::Failure;
 use crate::nvm::{self, Action, DiskBytes};
@@ -151,6 +151,29 @@ fn check_compare_and_write(resources: &Resources, compare: Action) -> Result<(),
         most if extent.length <= most => Ok(()),
         _ => Err(Failure::at(Status::ATOMIC_WRITE_UNIT_EXCEEDED, dword_offset(12))),
     }
+}
+
+/// Where the disk compares and writes at once, the Compare does both: it gets the data of the Write.
+fn merge(table: &mut Requests, resources: &Resources, compare: Slot, write: Slot) {
+    let (Action::Compare(extent), Action::Write { durable, .. }) =
+        (table[compare].action, table[write].action)
+    else {
+        return;
+    };
+    if extent.length > compare_and_write_max(resources, extent.disk) {
+        return;
+    }
+    let source = table[write].pieces.take_shared(0);
+    let request = &mut table[compare];
+    request.pieces.put_shared(1, source);
+    request.action = Action::CompareAndWrite { extent, durable };
+}
+
+/// A Compare is no more than that again, for whoever counts it. Returns whether it has done the work of both halves.
+fn unmerge(compare: &mut Request) -> bool {
+    let Action::CompareAndWrite { extent, .. } = compare.action else { return false };
+    compare.action = Action::Compare(extent);
+    true
 }
 
 impl Commands {
@@ -300,40 +323,16 @@ impl Commands {
     ) -> bool {
         let Some(compare) = self.fused.compare_of(claim) else { return false };
         if let Some((compare, write)) = self.fused.halves(compare) {
-            self.merge(resources, compare, write);
+            merge(&mut self.table, resources, compare, write);
         }
         self.on_event(connection, resources, compare, Event::ClaimGranted);
-        true
-    }
-
-    /// Where the disk compares and writes at once, the Compare does both: it gets the data of the Write.
-    fn merge(&mut self, resources: &Resources, compare: Slot, write: Slot) {
-        let (Action::Compare(extent), Action::Write { durable, .. }) =
-            (self.table[compare].action, self.table[write].action)
-        else {
-            return;
-        };
-        if extent.length > compare_and_write_max(resources, extent.disk) {
-            return;
-        }
-        let source = self.table[write].pieces.take_shared(0);
-        let request = &mut self.table[compare];
-        request.pieces.put_shared(1, source);
-        request.action = Action::CompareAndWrite { extent, durable };
-    }
-
-    /// A Compare is no more than that again, for whoever counts it. Returns whether it has done the work of both halves.
-    fn unmerge(&mut self, compare: Slot) -> bool {
-        let action = &mut self.table[compare].action;
-        let Action::CompareAndWrite { extent, .. } = *action else { return false };
-        *action = Action::Compare(extent);
         true
     }
 
     /// The disk has finished with one half.
     fn half_done(&mut self, connection: &mut Connection, resources: &mut Resources, half: Slot) {
         let (compare, write) = self.fused.halves(half).expect("a pair");
-        let was_both = half == compare && self.unmerge(compare);
+        let was_both = half == compare && unmerge(&mut self.table[compare]);
         if was_both && !self.table[compare].has_failed() {
             self.part(resources, write);
             self.advance(connection, resources, compare, Step::Answer);

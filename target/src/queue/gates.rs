@@ -35,15 +35,15 @@ impl Request {
         }
         if from == Step::Begin
             && let Some((flow, bytes)) = limited_as(self, connection)
-            && !resources.passes_limits(flow, (self.id(), bytes))
+            && !resources.passes_limits(flow, self.id(), bytes)
         {
             return Err(Stop::Wait(State::AwaitLimit));
         }
         if self.is_fused || resources.turns.is_alone(connection.host) {
             return Ok(());
         }
-        let needs = (self.pool_kind(connection.id), self.length.0);
-        match resources.turns.admit(connection.host, needs, self.id()) {
+        let kind = self.pool_kind(connection.id);
+        match resources.turns.admit(connection.host, kind, self.length.0, self.id()) {
             true => Ok(()),
             false => Err(Stop::Wait(State::AwaitTurn)),
         }
@@ -65,7 +65,7 @@ impl Request {
         let attached = connection.attached.as_ref().filter(|_| connection.id != 0 && !self.has_failed());
         let (Some(attached), Some(disk)) = (attached, self.action.disk()) else { return Ok(()) };
         let access = self.action.access();
-        attached.judge(resources, (self.command.nsid.get(), disk), access).map_err(|failure| {
+        attached.judge(resources, self.command.nsid.get(), disk, access).map_err(|failure| {
             self.fail(failure);
             Stop::Answer
         })
@@ -120,12 +120,7 @@ impl Connection {
 
 impl Attachment {
     /// Whether the host still sees the namespace at this place of the table, and may use it so.
-    fn judge(
-        &self,
-        resources: &Resources,
-        (nsid, disk): (u32, usize),
-        access: Access,
-    ) -> Result<(), Failure> {
+    fn judge(&self, resources: &Resources, nsid: u32, disk: usize, access: Access) -> Result<(), Failure> {
         let seen = self.namespace(resources, nsid).filter(|namespace| namespace.index() == disk);
         NamespaceView::of(seen.ok_or(nvm::NO_NAMESPACE)?).check(access)
     }

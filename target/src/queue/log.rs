@@ -76,11 +76,7 @@ impl Connection {
     }
 
     /// Its connection has gone. `has_left`: nobody has wanted that here. `is_idle`: nothing was outstanding.
-    pub(super) fn log_disconnected(
-        &self,
-        disconnection: Disconnection<'_>,
-        (has_left, is_idle): (bool, bool),
-    ) {
+    pub(super) fn log_disconnected(&self, disconnection: Disconnection<'_>, has_left: bool, is_idle: bool) {
         let (peer, queue, why) = (self.peer, self.id, disconnection.why);
         let Some(Attachment { controller, .. }) = &self.attached else {
             if disconnection.broken {
@@ -205,7 +201,8 @@ pub(super) fn controller(controller: &Controller, what: &'static str) {
 /// A host has proved who it is.
 pub(super) fn authenticated(
     controller: &Controller,
-    (peer, queue): (SocketAddr, u16),
+    peer: SocketAddr,
+    queue: u16,
     authenticated: &Authenticated,
     psk: Option<&TlsPsk>,
 ) {
@@ -244,7 +241,8 @@ pub(super) fn authenticated_again(controller: &Controller, queue: u16) {
 /// A host could not prove who it is, or has not found us to be who it wants.
 pub(super) fn not_authenticated(
     controller: &Controller,
-    (peer, queue): (SocketAddr, u16),
+    peer: SocketAddr,
+    queue: u16,
     why: &ringfab_auth::Refusal,
 ) {
     let (host, subsystem) = names(controller);
@@ -258,17 +256,13 @@ pub(super) fn admin_failed(controller: &Controller, error: &WorkError) {
 }
 
 /// What proves who a host is could not be computed.
-pub(super) fn cannot_authenticate(
-    controller: &Controller,
-    (peer, queue): (SocketAddr, u16),
-    error: &WorkError,
-) {
+pub(super) fn cannot_authenticate(controller: &Controller, peer: SocketAddr, queue: u16, error: &WorkError) {
     let (host, subsystem) = names(controller);
     tracing::warn!(%peer, host, subsystem, queue, %error, "a host cannot be authenticated");
 }
 
 /// A host has proved who it is on a queue that its controller does not take any more.
-pub(super) fn is_too_late(controller: &Controller, (peer, queue): (SocketAddr, u16)) {
+pub(super) fn is_too_late(controller: &Controller, peer: SocketAddr, queue: u16) {
     let (host, subsystem) = names(controller);
     let why = "meanwhile another connection has become this queue, or the controller was reset";
     tracing::warn!(%peer, host, subsystem, controller = controller.id(), queue, why, "not authenticated in time");

@@ -227,7 +227,7 @@ impl Queue {
             attached.record.note_traffic();
         }
         resources.states.arrived(self.id() != 0);
-        self.commands.begin(&mut self.connection, resources, command, (data, intact));
+        self.commands.begin(&mut self.connection, resources, command, data, intact);
         if self.connection.phase == Phase::Ending {
             self.stop_taking_commands(resources);
         }
@@ -245,7 +245,7 @@ impl Queue {
         connection.link.completed(1);
         self.progress = resources.reactor.now();
         if let Some(slot) = commands.table.find(id.slot, id.generation) {
-            commands.data_arrived(connection, resources, slot, (usize::from(id.piece), sink, intact));
+            commands.data_arrived(connection, resources, slot, usize::from(id.piece), sink, intact);
         }
         commands.room_freed(connection, resources);
     }
@@ -451,7 +451,7 @@ impl Queue {
         }
         self.commands.disconnected(&mut self.connection, resources);
         self.note_unfinished();
-        self.connection.log_disconnected(disconnection, (has_left, is_idle));
+        self.connection.log_disconnected(disconnection, has_left, is_idle);
     }
 
     /// Whether the connection is gone and no disk holds anything of it.

@@ -24,7 +24,7 @@ impl Request {
     ) -> Result<(), Failure> {
         self.epoch = resources.target.epoch.now();
         let (action, transfer) = connection.parse(resources, &self.command)?;
-        let host = nvm::host_memory(&self.command, (action, transfer), capsule_bytes)?;
+        let host = nvm::host_memory(&self.command, action, transfer, capsule_bytes)?;
         if !connection.link.reaches(&host) {
             return Err(nvm::SGL_OF_ANOTHER_TRANSPORT);
         }

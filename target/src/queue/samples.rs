@@ -38,7 +38,8 @@ impl Samples {
         &mut self,
         connection: &Connection,
         resources: &Resources,
-        (action, sample): (Action, Sample),
+        action: Action,
+        sample: Sample,
     ) {
         if connection.id == 0 {
             return;

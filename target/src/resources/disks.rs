@@ -241,9 +241,11 @@ impl Disks {
             return self.open(subsystem, namespace, file, reactor, shared);
         };
         match file {
-            Some(file) => open.disk.replace(file, reactor).map_err(|error| error.to_string()),
-            None => open.disk.reopen(reactor).map_err(|error| error.to_string()),
+            Some(file) => open.disk.replace(file, reactor).map_err(|error| error.to_string())?,
+            None => open.disk.reopen(reactor).map_err(|error| error.to_string())?,
         }
+        namespace.opened_disk().set_properties(open.disk.properties());
+        Ok(())
     }
 
     /// The disk of a namespace is to be closed when no command needs it any more.
@@ -328,6 +330,7 @@ fn open(
         let needs = properties.offset_align;
         return Err(format!("the disk cannot do blocks as small as configured: it needs {needs} bytes"));
     }
+    namespace.opened_disk().set_properties(properties);
     namespace.set_ready(properties.bytes, properties.volatile_cache);
     Ok(disk)
 }

@@ -94,7 +94,8 @@ impl LimitedCommands {
     pub(crate) fn admit(
         &mut self,
         key: FlowKey,
-        (request, bytes): (RequestId, u64),
+        request: RequestId,
+        bytes: u64,
         now: Time,
         limits: impl FnOnce() -> FlowLimits,
     ) -> bool {
@@ -313,7 +314,7 @@ mod tests {
         fn send(&mut self, core: usize, host: usize, bytes: u64, now: Time) {
             loop {
                 let limits = || FlowLimits { rates: self.rates.clone(), shares: self.shares[host] };
-                if !self.cores[core].admit(key(host), (request(host), bytes), now, limits) {
+                if !self.cores[core].admit(key(host), request(host), bytes, now, limits) {
                     return;
                 }
                 self.begun[host] += 1;
@@ -416,7 +417,7 @@ mod tests {
         let mut world = World::new(1, vec![Rate::new(Unit::Commands, 1, BURST)], &[100, 100]);
         (0..4).for_each(|_| world.send(0, 0, 4096, at(0)));
         let core = &mut world.cores[0];
-        assert!(core.admit(key(1), (request(1), 1), at(0), FlowLimits::default));
+        assert!(core.admit(key(1), request(1), 1, at(0), FlowLimits::default));
         core.leave(HostId::at(0));
         assert!(!core.any_wait());
         assert_eq!(core.next(Time::MAX), None);

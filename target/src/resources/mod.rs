@@ -176,10 +176,10 @@ impl Resources {
     }
 
     /// A command about so many bytes has come. Returns whether no limit keeps it from beginning at once.
-    pub(crate) fn passes_limits(&mut self, flow: FlowKey, command: (RequestId, u64)) -> bool {
+    pub(crate) fn passes_limits(&mut self, flow: FlowKey, command: RequestId, bytes: u64) -> bool {
         let Self { limited, hosts, disks, served, states, .. } = self;
         let limits = || limits_of(served, hosts, disks, &flow);
-        !limited.are_possible() || limited.admit(flow, command, states.now(), limits)
+        !limited.are_possible() || limited.admit(flow, command, bytes, states.now(), limits)
     }
 
     /// A command that has begun is about so many bytes more than was known.
@@ -235,7 +235,8 @@ impl Resources {
     pub(crate) fn abort(
         &self,
         controller: &Arc<Controller>,
-        (queue_id, command_id): (u16, u16),
+        queue_id: u16,
+        command_id: u16,
         asker: RequestId,
     ) {
         let asker = CoreRequestId { core: self.core, request: asker };

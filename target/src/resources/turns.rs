@@ -140,7 +140,8 @@ impl Turns {
     pub(crate) fn admit(
         &mut self,
         host: HostId,
-        (kind, data_bytes): (PoolKind, u32),
+        kind: PoolKind,
+        data_bytes: u32,
         request: RequestId,
     ) -> bool {
         self.note(host);
@@ -327,8 +328,8 @@ mod tests {
         turns.set_shares(two, 3 * DEFAULT_SHARES);
         begin(&mut turns, 0);
         for slot in 0..1000 {
-            let _at_once = turns.admit(one, (PoolKind::Io, 16 * KIB), request(1, slot));
-            let _at_once = turns.admit(two, (PoolKind::Io, 16 * KIB), request(2, slot));
+            let _at_once = turns.admit(one, PoolKind::Io, 16 * KIB, request(1, slot));
+            let _at_once = turns.admit(two, PoolKind::Io, 16 * KIB, request(2, slot));
         }
         let mut begun = [0_u32; 2];
         for turn in 0..100 {
@@ -345,7 +346,7 @@ mod tests {
         let mut turns = Turns::default();
         turns.set_limited(true);
         begin(&mut turns, 0);
-        assert!(turns.admit(one, (PoolKind::Io, 4 * KIB), request(1, 0)));
+        assert!(turns.admit(one, PoolKind::Io, 4 * KIB, request(1, 0)));
         assert!(turns.is_alone(one) && !turns.is_free(one));
         turns.set_limited(false);
         assert!(turns.is_free(one));
@@ -356,9 +357,9 @@ mod tests {
         let [one, two] = hosts();
         let mut turns = Turns::default();
         begin(&mut turns, 0);
-        assert!(turns.admit(one, (PoolKind::Io, 4 * KIB), request(1, 0)));
+        assert!(turns.admit(one, PoolKind::Io, 4 * KIB, request(1, 0)));
         assert!(turns.is_alone(one) && !turns.is_alone(two));
-        assert!(turns.admit(two, (PoolKind::Io, 4 * KIB), request(2, 0)));
+        assert!(turns.admit(two, PoolKind::Io, 4 * KIB, request(2, 0)));
         assert!(turns.are_taken() && !turns.is_alone(one));
         for millis in [1, 999] {
             begin(&mut turns, millis);
@@ -366,10 +367,10 @@ mod tests {
         }
         begin(&mut turns, 1000);
         assert!(turns.is_alone(two), "the one that came last");
-        assert!(turns.admit(one, (PoolKind::Io, 4 * KIB), request(1, 0)));
+        assert!(turns.admit(one, PoolKind::Io, 4 * KIB, request(1, 0)));
         assert!(turns.are_taken());
         turns.leave(one);
-        assert!(turns.admit(two, (PoolKind::Io, 4 * KIB), request(2, 0)) && turns.is_alone(two));
+        assert!(turns.admit(two, PoolKind::Io, 4 * KIB, request(2, 0)) && turns.is_alone(two));
     }
 
     #[test]
@@ -377,14 +378,14 @@ mod tests {
         let [busy, quiet] = hosts();
         let mut turns = Turns::default();
         begin(&mut turns, 0);
-        assert!(turns.admit(quiet, (PoolKind::Io, 4 * KIB), request(2, 0)));
+        assert!(turns.admit(quiet, PoolKind::Io, 4 * KIB, request(2, 0)));
         for slot in 0..128 {
-            let _at_once = turns.admit(busy, (PoolKind::Io, 128 * KIB), request(1, slot));
+            let _at_once = turns.admit(busy, PoolKind::Io, 128 * KIB, request(1, slot));
         }
         for millis in 0..50 {
             begin(&mut turns, millis);
             assert!(!turns.take_at_once());
-            assert!(turns.admit(quiet, (PoolKind::Io, 4 * KIB), request(2, 0)), "in each turn of the loop");
+            assert!(turns.admit(quiet, PoolKind::Io, 4 * KIB, request(2, 0)), "in each turn of the loop");
             assert!(turns.take_at_once() && !turns.take_at_once());
             let begun = started(&mut turns).len();
             assert!((1..=2).contains(&begun), "{begun} commands of 128 KiB begin in a turn of the loop");
@@ -398,8 +399,8 @@ mod tests {
         let mut turns = Turns::default();
         begin(&mut turns, 0);
         for slot in 0..1000 {
-            let _at_once = turns.admit(large, (PoolKind::Io, 120 * KIB), request(1, slot));
-            let _at_once = turns.admit(small, (PoolKind::Io, 8 * KIB), request(2, slot));
+            let _at_once = turns.admit(large, PoolKind::Io, 120 * KIB, request(1, slot));
+            let _at_once = turns.admit(small, PoolKind::Io, 8 * KIB, request(2, slot));
         }
         let mut begun: [Vec<u16>; 2] = [Vec::new(), Vec::new()];
         for turn in 0..100 {
@@ -419,10 +420,10 @@ mod tests {
         let [host, other] = hosts();
         let mut turns = Turns::default();
         begin(&mut turns, 0);
-        assert!(turns.admit(other, (PoolKind::Io, 4 * KIB), request(2, 0)));
-        assert!(turns.admit(host, (PoolKind::Io, 1024 * KIB), request(1, 0)));
-        assert!(!turns.admit(host, (PoolKind::Io, 4 * KIB), request(1, 1)));
-        assert!(!turns.admit(host, (PoolKind::Compare, 4 * KIB), request(1, 2)));
+        assert!(turns.admit(other, PoolKind::Io, 4 * KIB, request(2, 0)));
+        assert!(turns.admit(host, PoolKind::Io, 1024 * KIB, request(1, 0)));
+        assert!(!turns.admit(host, PoolKind::Io, 4 * KIB, request(1, 1)));
+        assert!(!turns.admit(host, PoolKind::Compare, 4 * KIB, request(1, 2)));
         begin(&mut turns, 1);
         let next = |turns: &mut Turns, waits| turns.next(|_, kind| waits && kind == PoolKind::Io);
         assert_eq!([next(&mut turns, true), next(&mut turns, true)], [Some(request(1, 2)), None]);
@@ -435,8 +436,8 @@ mod tests {
         let mut turns = Turns::default();
         begin(&mut turns, 0);
         for slot in 0..64 {
-            let _at_once = turns.admit(blocked, (PoolKind::Io, 128 * KIB), request(1, slot));
-            let _at_once = turns.admit(other, (PoolKind::Io, 128 * KIB), request(2, slot));
+            let _at_once = turns.admit(blocked, PoolKind::Io, 128 * KIB, request(1, slot));
+            let _at_once = turns.admit(other, PoolKind::Io, 128 * KIB, request(2, slot));
         }
         for millis in 1..100 {
             begin(&mut turns, millis);

@@ -244,7 +244,7 @@ pub fn serve<R: Running>(
         advertiser.update(serving && discovery.mdns, &target.served(), discovery.nqn.as_deref());
     };
     let reload = || control.reload("SIGHUP");
-    watch(running, &target, &drain_timeout, &signals, (reload, advertise))
+    watch(running, &target, &drain_timeout, &signals, reload, advertise)
 }
 
 /// What is being written is whole before the process ends, within a limit. What merely hangs is left behind.
@@ -276,7 +276,8 @@ fn watch<R: Running>(
     target: &Target,
     drain_timeout: &dyn Fn() -> Duration,
     signals: &Signals,
-    (reload, mut advertise): (impl Fn(), impl FnMut(bool)),
+    reload: impl Fn(),
+    mut advertise: impl FnMut(bool),
 ) -> Result<(), ServeError> {
     let mut notifier = Notifier::ready(&status(target));
     let mut heartbeats = Heartbeats::new(running.monitors(), Instant::now());

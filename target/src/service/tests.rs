@@ -74,7 +74,7 @@ fn run(
     let count = || {
         RELOADS.fetch_add(1, Ordering::Relaxed);
     };
-    watch(running, &target, &|| drain_timeout, &Signals::from_channel(received), (count, |_| {}))
+    watch(running, &target, &|| drain_timeout, &Signals::from_channel(received), count, |_| {})
 }
 
 #[test]

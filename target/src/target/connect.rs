@@ -120,7 +120,7 @@ impl Target {
         let (controller, evicted) = match connect.queue_id {
             0 => {
                 let unproved = matches!(authentication, Authentication::Needed(_));
-                self.create_controller(connect, subsystem, limits, (request, now, unproved))?
+                self.create_controller(connect, subsystem, limits, request, now, unproved)?
             }
             _ => (self.find_controller(&connect, &subsystem)?, None),
         };
@@ -213,7 +213,9 @@ impl Target {
         connect: Connect,
         subsystem: Arc<Subsystem>,
         limits: ControllerLimits,
-        (request, now, unproved): (&ConnectRequest<'_>, Time, bool),
+        request: &ConnectRequest<'_>,
+        now: Time,
+        unproved: bool,
     ) -> Result<(Arc<Controller>, Option<Arc<Controller>>), Failure> {
         if connect.controller_id != CNTLID_DYNAMIC {
             return Err(Failure::invalid_connect_data(data::CNTLID));

@@ -6,6 +6,7 @@ mod tls;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ringfab_block::{Discarded, DiskProperties, PreferredSizes};
 use ringfab_reactor::Time;
 use ringfab_spec::sqe::{ConnectCommand, ConnectData, PropertySize};
 use ringfab_spec::{IntoBytes, Nqn, Status, SubmissionEntry, zerocopy};
@@ -55,6 +56,11 @@ pub(crate) fn at(seconds: u64) -> Time {
 pub(crate) fn target() -> Arc<Target> {
     let config = Config::parse(CONFIG, "test.toml").unwrap();
     let target = Target::new(&config, &Identity::from_seed([7; 32])).unwrap();
+    let pages = PreferredSizes { write: 4096, discard: 4096, optimal_write: 0 };
+    for namespace in target.namespaces().iter().take(2) {
+        let properties = DiskProperties::new(1 << 30).with_discarded(Discarded::Zeroes).with_preferred(pages);
+        namespace.opened_disk().set_properties(properties.with_write_zeroes_deallocates(true));
+    }
     target.namespaces()[0].set_ready(1 << 30, false);
     target.namespaces()[1].set_ready(1 << 20, false);
     target

@@ -108,7 +108,8 @@ impl Link {
         &mut self,
         transports: &mut Transports,
         command: &CommandData,
-        (count, data): (usize, impl Iterator<Item = Piece<SharedBuffer>>),
+        count: usize,
+        data: impl Iterator<Item = Piece<SharedBuffer>>,
         entry: &CompletionEntry,
     ) -> Result<(), LinkError> {
         let response = match self.endpoint {
@@ -117,7 +118,7 @@ impl Link {
                 true
             }
             Endpoint::Tcp(connection) => {
-                tcp::answer(&mut transports.tcp, connection, command, (count, data), entry)?
+                tcp::answer(&mut transports.tcp, connection, command, count, data, entry)?
             }
         };
         let count = count as u32 + u32::from(response);

@@ -67,7 +67,8 @@ pub(super) fn answer(
     tcp: &mut TcpStack,
     connection: ConnectionId,
     command: &CommandData,
-    (count, data): (usize, impl Iterator<Item = Piece<SharedBuffer>>),
+    count: usize,
+    data: impl Iterator<Item = Piece<SharedBuffer>>,
     entry: &CompletionEntry,
 ) -> Result<bool, LinkError> {
     let says_nothing = *entry == CompletionEntry::new(entry.cid.get(), NO_HEAD, Status::SUCCESS);

@@ -87,7 +87,8 @@ impl Computing {
     /// interested any more.
     pub(super) fn submit<T: Send + 'static>(
         self: &Arc<Self>,
-        (from, cost): (IpAddr, Duration),
+        from: IpAddr,
+        cost: Duration,
         interest: &Interest,
         work: impl Fn() -> T + Send + Sync + 'static,
         answer: impl FnOnce(Result<T, WorkError>) + Send + 'static,
@@ -409,7 +410,7 @@ mod tests {
             // It says nothing: a backtrace can take a busy machine long.
             let work = move || if number == 1 { resume_unwind(Box::new("on purpose")) } else { number };
             let answer = move |outcome| sender.send(outcome).expect("the test listens");
-            computing.submit((address(number), SHORT), &interest, work, answer).expect("taken");
+            computing.submit(address(number), SHORT, &interest, work, answer).expect("taken");
         }
         let mut all: Vec<Result<u8, WorkError>> = answers.iter().take(3).collect();
         all.sort_by_key(|one| one.clone().unwrap_or(9));

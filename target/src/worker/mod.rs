@@ -85,22 +85,23 @@ impl Workers {
         }
     }
 
-    /// Has `work`, which takes about so long, computed for a host at an address, in turns with other addresses, and
-    /// returns at once. `answer` is called once, on another thread, unless nobody is interested any more. It must not
-    /// block. Where processors are busy, `work` may be done twice, with the same result.
+    /// Has `work`, which takes about as long as `cost`, computed for a host at the address `from`, in turns with other
+    /// addresses, and returns at once. `answer` is called once, on another thread, unless nobody is interested any
+    /// more. It must not block. Where processors are busy, `work` may be done twice, with the same result.
     ///
     /// # Errors
     /// When there is no thread; `answer` is not called then.
     pub fn compute<T: Send + 'static>(
         &self,
-        asker: (IpAddr, Duration),
+        from: IpAddr,
+        cost: Duration,
         interest: &Interest,
         work: impl Fn() -> T + Send + Sync + 'static,
         answer: impl FnOnce(Result<T, WorkError>) + Send + 'static,
     ) -> Result<(), WorkError> {
         match &self.0 {
             Kind::Threads(_) => {
-                COMPUTING[usize::from(asker.1 > LITTLE)].submit(asker, interest, work, answer)
+                COMPUTING[usize::from(cost > LITTLE)].submit(from, cost, interest, work, answer)
             }
             Kind::Stepped(steps) => {
                 steps.waiting().push_back(Box::new(move || answer(Ok(work()))));
@@ -226,7 +227,7 @@ mod tests {
             let answer = move |outcome: Result<u8, WorkError>| {
                 sender.send(outcome.expect("computed")).expect("the test listens");
             };
-            workers.compute((from(last), cost), &interest, work, answer).expect("taken");
+            workers.compute(from(last), cost, &interest, work, answer).expect("taken");
         };
         // As many as there may be threads, from as many addresses, and more that wait.
         for last in 0..100 {

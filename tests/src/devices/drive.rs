@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use ringfab_block::{
-    BlockDevice, BlockError, DiskProperties, DiskTokens, Driver, Finished, OpenError, Operation, Started, Tag,
+    BlockDevice, BlockError, Discarded, DiskProperties, DiskTokens, Driver, Finished, OpenError, Operation,
+    Started, Tag,
 };
 use ringfab_reactor::{Completion, Reactor};
 
@@ -106,6 +107,7 @@ struct DriveDevice(Arc<Drive>);
 impl BlockDevice for DriveDevice {
     fn properties(&self) -> DiskProperties {
         let properties = DiskProperties::new(self.0.bytes().len() as u64).with_volatile_cache(true);
+        let properties = properties.with_discarded(Discarded::Zeroes);
         properties.with_compare_and_write(self.0.compare_and_write_max)
     }
 

@@ -1,14 +1,14 @@
 //! Opening files and block devices, and what direct I/O on them needs.
 
-use std::fs::{self, File, FileType, OpenOptions};
+use std::fs::{self, File, FileType, Metadata, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 use ringfab_memory::{Mapping, PAGE_BYTES};
 
-use crate::{FileInfo, FileOptions};
+use crate::{FileInfo, FileOptions, PreferredSizes};
 
 /// Opens the file and finds out its size and alignment.
 pub(super) fn open(path: &Path, options: FileOptions) -> io::Result<(File, FileInfo)> {
@@ -46,7 +46,8 @@ pub fn check_kind(kind: FileType) -> io::Result<()> {
 /// # Errors
 /// What is neither, or the kernel's refusal; `EINVAL` for direct I/O that the file system does not do.
 pub fn inspect_file(mut file: &File, options: FileOptions) -> io::Result<FileInfo> {
-    let kind = file.metadata()?.file_type();
+    let metadata = file.metadata()?;
+    let kind = metadata.file_type();
     check_kind(kind)?;
     // The size that `stat` gives for a block device is zero; its end is where seeking leads.
     let bytes = file.seek(SeekFrom::End(0))?;
@@ -54,7 +55,41 @@ pub fn inspect_file(mut file: &File, options: FileOptions) -> io::Result<FileInf
     let (offset_align, memory_align) =
         if options.direct { direct_alignment(file, block_device)? } else { (1, 1) };
     let remote = !block_device && is_remote(file)?;
-    Ok(FileInfo { bytes, block_device, offset_align, memory_align, remote })
+    let preferred = match block_device {
+        true => preferred_by_device(metadata.rdev()),
+        false => preferred_by_file(&metadata, remote),
+    };
+    Ok(FileInfo { bytes, block_device, offset_align, memory_align, remote, preferred })
+}
+
+/// A file system names the size of its blocks. One that is served elsewhere names the size of its transfers instead;
+/// what is written to it is whole pages of the cache.
+fn preferred_by_file(metadata: &Metadata, remote: bool) -> PreferredSizes {
+    let named = u32::try_from(metadata.blksize()).unwrap_or(0);
+    let (granularity, optimal_write) = if remote { (PAGE_BYTES as u32, named) } else { (named, 0) };
+    PreferredSizes { write: granularity, discard: granularity, optimal_write }
+}
+
+/// What the kernel says of a block device (Documentation/ABI/stable/sysfs-block).
+fn preferred_by_device(number: u64) -> PreferredSizes {
+    let (major, minor) = (nix::sys::stat::major(number), nix::sys::stat::minor(number));
+    preferred_in(&PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
+}
+
+/// The folder of a device has its queue, or that of a partition lies in the folder of a device. What cannot be read is
+/// unknown.
+fn preferred_in(folder: &Path) -> PreferredSizes {
+    let read = |name: &str| {
+        let text = ["queue", "../queue"]
+            .iter()
+            .find_map(|queue| fs::read_to_string(folder.join(queue).join(name)).ok());
+        text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    };
+    PreferredSizes {
+        write: read("minimum_io_size"),
+        discard: read("discard_granularity"),
+        optimal_write: read("optimal_io_size"),
+    }
 }
 
 /// File systems that somebody else serves: the magic numbers of `statfs` (linux/magic.h and the file systems' own).
@@ -139,4 +174,33 @@ fn trial_alignment(file: &File) -> io::Result<(u32, u32)> {
     }
     read(PAGE_BYTES)?;
     Ok((PAGE_BYTES as u32, PAGE_BYTES as u32))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_and_its_partitions_like_what_the_queue_of_the_device_says() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (queue, partition) = (folder.path().join("queue"), folder.path().join("part1"));
+        fs::create_dir(&queue).and_then(|()| fs::create_dir(&partition)).expect("folders");
+        for (name, text) in [("minimum_io_size", "65536\n"), ("optimal_io_size", "1048576\n")] {
+            fs::write(queue.join(name), text).expect("a file");
+        }
+        let known = PreferredSizes { write: 65_536, discard: 0, optimal_write: 1 << 20 };
+        assert_eq!([folder.path(), &partition].map(preferred_in), [known, known]);
+        assert_eq!(preferred_in(&partition.join("none")), PreferredSizes::default());
+    }
+
+    #[test]
+    fn a_file_likes_the_blocks_of_its_file_system() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let metadata = file.as_file().metadata().expect("metadata");
+        let named = metadata.blksize() as u32;
+        let local = PreferredSizes { write: named, discard: named, optimal_write: 0 };
+        assert_eq!(preferred_by_file(&metadata, false), local);
+        let remote = PreferredSizes { write: 4096, discard: 4096, optimal_write: named };
+        assert_eq!(preferred_by_file(&metadata, true), remote);
+    }
 }

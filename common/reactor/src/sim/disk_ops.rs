@@ -10,7 +10,7 @@ use super::HostId;
 use super::core::Event;
 use super::disk::{Disk, SECTOR_BYTES};
 use super::machines::{Machines, OpenFile, PortKey, errno};
-use crate::{FileId, FileInfo, FileOptions, Payload, Token};
+use crate::{FileId, FileInfo, FileOptions, Payload, PreferredSizes, Token};
 
 /// All disks and what is in flight on them.
 #[derive(Default)]
@@ -131,6 +131,7 @@ impl Disks {
             offset_align: align,
             memory_align: align,
             remote: false,
+            preferred: PreferredSizes { write: 4096, discard: 4096, optimal_write: 0 },
         };
         Ok((FileId(id), info))
     }

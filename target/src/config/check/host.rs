@@ -181,7 +181,7 @@ fn key<K>(
         let is_unseen = may_be_unseen && is_unseen_credential(&source);
         let key = match is_unseen {
             true => Ok((wanted.other)()),
-            false => read_key(&source, (wanted.role, wanted.host), wanted.parse),
+            false => read_key(&source, wanted.role, wanted.host, wanted.parse),
         };
         key.map(|key| ConfiguredKey { source, key })
     };

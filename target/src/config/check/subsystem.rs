@@ -220,7 +220,7 @@ fn namespace(
     let block_bytes = block_bytes(&reader, errors);
     let read_only = or(reader.boolean("read_only", errors), false);
     let shared = reader.boolean("shared", errors);
-    let source = source(&reader, block_bytes, (read_only, shared.as_ref()), once, errors);
+    let source = source(&reader, block_bytes, read_only, shared.as_ref(), once, errors);
     let shared = or(shared, false);
     let uuid = identifier(&reader, "uuid", once, errors).map(Uuid::from_bytes);
     let nguid = identifier(&reader, "nguid", once, errors);
@@ -253,7 +253,8 @@ fn block_bytes(reader: &Reader<'_>, errors: &mut Errors<'_>) -> u32 {
 fn source(
     reader: &Reader<'_>,
     block: u32,
-    (read_only, shared): (bool, Option<&At<bool>>),
+    read_only: bool,
+    shared: Option<&At<bool>>,
     once: &mut Once<'_>,
     errors: &mut Errors<'_>,
 ) -> Option<Source> {

@@ -43,7 +43,10 @@ fn page(answer: &Value, width: usize, now: SystemTime) -> String {
     part(tables::hosts(answer), errors + &shares);
     let notes = |one: &Value| reason_line(one) + &shown_line(one) + &limits::namespace_lines(one);
     part(tables::namespaces(answer), list(answer, "namespaces").iter().map(notes).collect());
-    part(tables::cores(answer), list(answer, "cores").iter().enumerate().map(core_notes).collect());
+    part(
+        tables::cores(answer),
+        list(answer, "cores").iter().enumerate().map(|(core, usage)| core_notes(core, usage)).collect(),
+    );
     page
 }
 
@@ -112,7 +115,7 @@ pub(super) fn shown_line(namespace: &Value) -> String {
 }
 
 /// What there is to say of a core that few have.
-fn core_notes((core, usage): (usize, &Value)) -> String {
+fn core_notes(core: usize, usage: &Value) -> String {
     let disks: String = list(usage, "silent_disks").iter().map(silent_disk_line).collect();
     states_line(core, list(usage, "states")) + &disks
 }
