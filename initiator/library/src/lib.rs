@@ -2,7 +2,8 @@
 //!
 //! There are two ways to use it:
 //!
-//! - [`blocking::Controller`] is a handle that any thread may use. Its calls wait, and take bytes of any alignment.
+//! - [`blocking::Controller`] is a handle that any thread may use, and has a [`blocking::Disk`] for each namespace. Its
+//!   calls wait, and take bytes of any alignment.
 //! - [`Host`] is the engine: one thread, completion based. For several cores, start one engine on each. A program
 //!   submits [`IoRequest`]s, calls [`Host::turn`], and takes [`HostEvent`]s. Data stays in the engine's [`Pool`].
 //!
@@ -19,8 +20,9 @@
 //! let url: Url = "nvme+tcp://192.0.2.1/nqn.2026-01.org.example:disk".parse()?;
 //! let options = ConnectOptions::new(url.clone(), HostIdentity::for_url(&url)?);
 //! let controller = Controller::connect(options, EngineOptions::default())?;
-//! controller.write_at(1, 4096, b"hello", false)?;
-//! controller.flush(1)?;
+//! let disk = controller.disk(1).ok_or("there is no namespace 1")?;
+//! disk.write_at(4096, b"hello", false)?;
+//! disk.flush()?;
 //! controller.detach()?;
 //! # Ok(())
 //! # }
@@ -46,6 +48,8 @@ mod allowed;
 mod attachment;
 mod authentication;
 pub mod blocking;
+pub mod bytes;
+mod cancel;
 mod chooser;
 mod command;
 mod delayed;

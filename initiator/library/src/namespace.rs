@@ -1,5 +1,7 @@
 //! What the initiator knows of a controller and its namespaces.
 
+use std::ops::Range;
+
 use uuid::Uuid;
 
 /// A range of logical blocks.
@@ -9,6 +11,13 @@ pub struct BlockRange {
     pub lba: u64,
     /// Blocks.
     pub nlb: u32,
+}
+
+impl BlockRange {
+    /// The blocks, by number.
+    pub fn blocks(&self) -> Range<u64> {
+        self.lba..self.lba.saturating_add(self.nlb.into())
+    }
 }
 
 /// A namespace as its Identify data describe it.

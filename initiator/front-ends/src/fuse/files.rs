@@ -2,18 +2,17 @@
 
 use std::ffi::OsStr;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{Errno, FileAttr, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, SessionACL};
 use nix::fcntl::OFlag;
 use nix::unistd::{getegid, geteuid};
-use ringfab_initiator::blocking::Controller;
-use ringfab_initiator::{IoError, Namespace};
+use ringfab_initiator::blocking::{Claim, Controller, Disk};
+use ringfab_initiator::bytes::{BlockWriter, Cut};
+use ringfab_initiator::{BlockRange, Host, IoError, Namespace};
 use ringfab_spec::Status;
 
 use super::disks::{Disks, file_name, nsid_of, nsid_of_inode};
-use super::range_lock::{RangeGuard, RangeLock, cut, touched};
 use super::truncated::Truncated;
 use super::usage::Usage;
 use crate::failures;
@@ -45,19 +44,11 @@ pub(crate) struct Files {
     controller: Controller,
     read_only: bool,
     acl: SessionACL,
-    writers: Arc<RangeLock>,
     truncated: Truncated,
     usage: Usage,
     disks: Disks,
     mounted_at: SystemTime,
     owner: (u32, u32),
-}
-
-/// Whole blocks that one command takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Blocks {
-    pub(super) lba: u64,
-    pub(super) nlb: u32,
 }
 
 /// One name of the directory.
@@ -86,7 +77,6 @@ impl Files {
             controller,
             read_only,
             acl,
-            writers: Arc::default(),
             truncated: Truncated::default(),
             disks: Disks::default(),
             mounted_at: SystemTime::now(),
@@ -122,8 +112,13 @@ impl Files {
     }
 
     /// What a namespace's I/O goes through: it reaches this disk and no other.
-    fn disk(&self, namespace: &Namespace) -> Controller {
-        self.controller.only(namespace.identity)
+    fn disk(&self, namespace: &Namespace) -> Disk {
+        self.controller.disk_of(namespace)
+    }
+
+    /// For commands on an engine's thread that write whole blocks.
+    pub(super) fn block_writer(&self, host: &mut Host) -> BlockWriter {
+        self.controller.block_writer(host)
     }
 
     /// The attributes of what has a name.
@@ -213,9 +208,9 @@ impl Files {
         self.truncated.close(handle);
     }
 
-    /// A write has ended well that nobody else could have blocks of.
-    pub(super) fn written(&self, ino: INodeNo, guard: &RangeGuard) {
-        self.truncated.renew(ino, guard.range());
+    /// A write of whole blocks has ended well. Whoever claims them from now on has to find them written.
+    pub(super) fn written(&self, ino: INodeNo, range: &Range<u64>) {
+        self.truncated.renew(ino, range);
     }
 
     /// A writer sets the size of its file. What it adds is zeroed, unless somebody has written it meanwhile.
@@ -243,9 +238,9 @@ impl Files {
         let to = to.min(namespace.bytes());
         while let Some(gap) = self.truncated.skipped(handle, to)? {
             let step = gap.start..gap.end.min((gap.start / FILL_BYTES + 1) * FILL_BYTES);
-            let _guard = self.lock(namespace, &step);
+            let claim = self.claim(namespace, &step)?;
             for old in self.truncated.old_in(handle, &step) {
-                self.zero(namespace, &old, true)?;
+                zero(namespace, &claim, &old, true)?;
                 self.truncated.renew(ino, &old);
             }
         }
@@ -253,9 +248,8 @@ impl Files {
     }
 
     /// Waits until nobody else has a block of a range of bytes.
-    fn lock(&self, namespace: &Namespace, range: &Range<u64>) -> RangeGuard {
-        let blocks = touched(range.start, range.end - range.start, u64::from(namespace.block_bytes));
-        self.writers.lock(namespace.nsid, blocks)
+    fn claim(&self, namespace: &Namespace, range: &Range<u64>) -> Result<Claim, Errno> {
+        self.disk(namespace).claim(range.start, range.end - range.start).map_err(errno)
     }
 
     /// Reads up to the end of the namespace.
@@ -272,7 +266,7 @@ impl Files {
         if length == 0 {
             return Ok(());
         }
-        self.disk(&namespace).read_at(namespace.nsid, offset, scratch).map_err(errno)
+        self.disk(&namespace).read_at(offset, scratch).map_err(errno)
     }
 
     /// Writes up to the end of the namespace, and says how much. Pages that a program has changed in a mapping come
@@ -291,14 +285,32 @@ impl Files {
         if let Some(handle) = handle {
             self.fill(&namespace, (ino, handle), range.start)?;
         }
-        let _guard = self.lock(&namespace, &range);
-        let data = &data[..length];
-        self.disk(&namespace).write_at(namespace.nsid, offset, data, is_durable(flags)).map_err(errno)?;
-        self.truncated.renew(ino, &range);
+        self.write(&namespace, ino, &range, &data[..length], is_durable(flags))?;
         if let Some(handle) = handle {
             self.truncated.extend(handle, range.end);
         }
         Ok(length as u32)
+    }
+
+    /// Writes bytes. Where some file is shorter for its writer than it is, nobody zeroes them before they count as new.
+    fn write(
+        &self,
+        namespace: &Namespace,
+        ino: INodeNo,
+        range: &Range<u64>,
+        data: &[u8],
+        fua: bool,
+    ) -> Result<(), Errno> {
+        let Cut { head, tail, .. } = Cut::new(range, namespace.block_bytes);
+        if head.is_empty() && tail.is_empty() && !self.truncated.is_any() {
+            self.disk(namespace).write_at(range.start, data, fua).map_err(errno)?;
+            self.truncated.renew(ino, range);
+            return Ok(());
+        }
+        let claim = self.claim(namespace, range)?;
+        claim.write_at(range.start, data, fua).map_err(errno)?;
+        self.truncated.renew(ino, range);
+        Ok(())
     }
 
     /// How much of a write the namespace takes. To write behind its end is a program's mistake, unless it had more when
@@ -327,17 +339,10 @@ impl Files {
         Ok(length.min(usize::try_from(rest).unwrap_or(usize::MAX)))
     }
 
-    /// Keeps other writers out of whole blocks, unless one is there already.
-    pub(super) fn try_lock(&self, namespace: &Namespace, blocks: Blocks) -> Option<RangeGuard> {
-        let block = u64::from(namespace.block_bytes);
-        let start = blocks.lba * block;
-        self.writers.try_lock(namespace.nsid, start..start + u64::from(blocks.nlb) * block)
-    }
-
     /// Makes what was written to a file durable.
     pub(super) fn flush(&self, ino: INodeNo) -> Result<(), Errno> {
         let namespace = self.namespace(ino)?;
-        self.disk(&namespace).flush(namespace.nsid).map_err(errno)
+        self.disk(&namespace).flush().map_err(errno)
     }
 
     pub(super) fn allocate(
@@ -372,32 +377,11 @@ impl Files {
             return Err(Errno::EOPNOTSUPP);
         }
         let range = offset..end;
-        let guard = self.lock(&namespace, &range);
-        self.zero(&namespace, &range, deallocate)?;
+        let claim = self.claim(&namespace, &range)?;
+        zero(&namespace, &claim, &range, deallocate)?;
         self.truncated.renew(file.0, &range);
-        drop(guard);
+        drop(claim);
         self.grow(&namespace, file, grows.then_some(end))
-    }
-
-    /// Makes a range read as zeroes: whole blocks by Write Zeroes where the controller has it, everything else by
-    /// writing. The caller has its blocks locked.
-    fn zero(&self, namespace: &Namespace, range: &Range<u64>, deallocate: bool) -> Result<(), Errno> {
-        let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
-        let disk = self.disk(namespace);
-        let [head, body, tail] = cut(range.start, range.end - range.start, block);
-        let mut written = vec![head, tail];
-        if namespace.write_zeroes_blocks_max == 0 {
-            let starts = body.clone().step_by(ZEROES_BYTES);
-            written.extend(starts.map(|start| start..body.end.min(start + ZEROES_BYTES as u64)));
-        } else if !body.is_empty() {
-            let result = disk.write_zeroes(nsid, body.start, body.end - body.start, deallocate);
-            result.map_err(errno_of_optional)?;
-        }
-        for part in written.into_iter().filter(|part| !part.is_empty()) {
-            let zeroes = vec![0; (part.end - part.start) as usize];
-            disk.write_at(nsid, part.start, &zeroes, false).map_err(errno)?;
-        }
-        Ok(())
     }
 
     /// Opens a file, and says under which handle. O_TRUNC is no reason to empty a disk; see [`Truncated`].
@@ -428,9 +412,7 @@ impl Files {
         let mut lba = first / block;
         // A controller may say little at once, but not for ever: what is left then is data.
         for _ in 0..SEEK_COMMANDS_MAX {
-            for run in
-                disk.allocation(namespace.nsid, lba, namespace.blocks - lba).map_err(errno_of_optional)?
-            {
+            for run in disk.allocation(lba, namespace.blocks - lba).map_err(errno_of_optional)? {
                 if run.allocated == wants_data {
                     return Ok((lba * block).max(first) as i64);
                 }
@@ -472,16 +454,33 @@ impl Files {
     }
 }
 
-impl Blocks {
-    /// A range of bytes of a namespace, if it is whole blocks within it and no more than one command takes.
-    pub(super) fn of(namespace: &Namespace, offset: u64, length: usize) -> Option<Self> {
-        let block = u64::from(namespace.block_bytes);
-        let whole = offset.is_multiple_of(block) && (length as u64).is_multiple_of(block) && length > 0;
-        let nlb = u32::try_from(length as u64 / block).ok()?;
-        let (lba, end) = (offset / block, (offset / block).checked_add(u64::from(nlb))?);
-        (whole && nlb <= namespace.transfer_blocks_max && end <= namespace.blocks)
-            .then_some(Self { lba, nlb })
+/// A range of bytes of a namespace as blocks, if it is whole blocks within it and no more than one command takes.
+pub(super) fn blocks_of_one_command(namespace: &Namespace, offset: u64, length: usize) -> Option<BlockRange> {
+    let block = u64::from(namespace.block_bytes);
+    let whole = offset.is_multiple_of(block) && (length as u64).is_multiple_of(block) && length > 0;
+    let nlb = u32::try_from(length as u64 / block).ok()?;
+    let (lba, end) = (offset / block, (offset / block).checked_add(u64::from(nlb))?);
+    (whole && nlb <= namespace.transfer_blocks_max && end <= namespace.blocks)
+        .then_some(BlockRange { lba, nlb })
+}
+
+/// Makes a range read as zeroes: whole blocks by Write Zeroes where the controller has it, everything else by writing.
+/// The caller has its blocks claimed.
+fn zero(namespace: &Namespace, claim: &Claim, range: &Range<u64>, deallocate: bool) -> Result<(), Errno> {
+    let Cut { head, body, tail } = Cut::new(range, namespace.block_bytes);
+    let mut written = vec![head, tail];
+    if namespace.write_zeroes_blocks_max == 0 {
+        let starts = body.clone().step_by(ZEROES_BYTES);
+        written.extend(starts.map(|start| start..body.end.min(start + ZEROES_BYTES as u64)));
+    } else if !body.is_empty() {
+        let result = claim.write_zeroes(body.start, body.end - body.start, deallocate);
+        result.map_err(errno_of_optional)?;
     }
+    for part in written.into_iter().filter(|part| !part.is_empty()) {
+        let zeroes = vec![0; (part.end - part.start) as usize];
+        claim.write_at(part.start, &zeroes, false).map_err(errno)?;
+    }
+    Ok(())
 }
 
 /// Whether a write by such an open file is durable when it has ended.

@@ -8,7 +8,6 @@
 //! | --- | --- |
 //! | [`files`] | what there is, and what may be done with it |
 //! | [`disks`] | which disk a file is |
-//! | [`range_lock`] | one writer at a time for each block |
 //! | [`truncated`] | files that their writers believe to be shorter |
 //! | [`usage`] | how much is in use |
 //! | [`handshake`] | what the kernel and we agree on |
@@ -26,7 +25,6 @@ mod files;
 mod handshake;
 mod mount;
 pub(crate) mod mount_point;
-mod range_lock;
 mod ring;
 mod truncated;
 mod usage;

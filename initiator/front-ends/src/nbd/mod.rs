@@ -9,7 +9,6 @@
 //! | --- | --- |
 //! | [`export`] | a namespace as clients see it; which requests are valid |
 //! | [`chores`] | what takes several commands or an admin command, on threads of its own |
-//! | [`claims`] | blocks that belong to one writer for a while |
 //! | [`refresh`] | exports after the namespaces have changed |
 //! | [`negotiation`] | the handshake |
 //! | [`connection`] | one client: its requests, what it sends and what it is sent |
@@ -19,7 +18,6 @@
 //! | [`server`] | the server on an engine's thread |
 
 mod chores;
-mod claims;
 mod connection;
 mod export;
 mod negotiation;
@@ -57,7 +55,6 @@ use crate::output;
 use crate::quantity::cores;
 use crate::ready::Ready;
 use crate::registry;
-use claims::Claims;
 use connection::{COMMANDS_MAX, LARGE_BUFFERS, LARGE_BYTES, SMALL_BUFFERS, SMALL_BYTES};
 use export::Export;
 use server::{Common, SHUTDOWN, Server};
@@ -188,7 +185,6 @@ fn serve<R>(
     let common = Common {
         spread: spread.clone(),
         controller: controller.clone(),
-        claims: Claims::new(controller.threads()),
         interrupt: interrupt.clone(),
         result,
     };

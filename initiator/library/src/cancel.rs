@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often a wait looks whether it was cancelled: a signal handler can set a flag, but wake nobody.
+pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// Ends every wait of the calls that were given it, for instance when ctrl-C was pressed. Once cancelled it stays
 /// so. Clones are the same token.
