@@ -224,7 +224,7 @@ impl Connection {
         let namespace = &export.namespace;
         let entry = self.requests.get(slot);
         // What is only a part of a block stays as it is.
-        entry.issued += part_bytes(&entry.rest(), namespace.block_bytes);
+        entry.skip_parts(namespace.block_bytes);
         if entry.issued == entry.request.length {
             if !entry.flush_due {
                 entry.complete = true;
@@ -242,7 +242,7 @@ impl Connection {
         let Some(ranges) = ranges else { return Issue::Wait };
         let entry = self.requests.get(slot);
         entry.issued += range.nlb * namespace.block_bytes;
-        entry.issued += part_bytes(&entry.rest(), namespace.block_bytes);
+        entry.skip_parts(namespace.block_bytes);
         let last = entry.issued == entry.request.length;
         let flush_due = entry.flush_due;
         entry.complete = last && !flush_due;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use ringfab_base::{SlotId, Slots};
-use ringfab_initiator::bytes::{block_pieces, touched_blocks};
+use ringfab_initiator::bytes::{block_pieces, part_bytes, touched_blocks};
 use ringfab_initiator::{BlockRange, IoError};
 use ringfab_memory::SharedBuffer;
 use ringfab_proto::nbd::{Command, Errno, Extent, Request, flag};
@@ -114,6 +114,14 @@ impl Outstanding {
     pub(crate) fn rest(&self) -> Range<u64> {
         let Request { offset, length, .. } = self.request;
         offset + u64::from(self.issued)..offset + u64::from(length)
+    }
+
+    /// Leaves out what comes next and is only a part of a block.
+    pub(crate) fn skip_parts(&mut self, block: u32) {
+        // A range without a whole block may have two of them.
+        for _ in 0..2 {
+            self.issued += part_bytes(&self.rest(), block);
+        }
     }
 
     /// The next whole blocks of a request that begins with one now, as one command that takes so many.
@@ -243,6 +251,17 @@ mod tests {
             BlockRange { lba: 5, nlb: 2 },
             "the last part of a block is left"
         );
+    }
+
+    #[test]
+    fn what_is_only_parts_of_blocks_is_left_out() {
+        for (offset, length, left) in
+            [(700, 324, 0), (700, 500, 0), (0, 5, 0), (700, 900, 576), (512, 1024, 1024), (700, 0, 0)]
+        {
+            let mut entry = Outstanding::new(Request { offset, ..request(length) });
+            entry.skip_parts(512);
+            assert_eq!(entry.request.length - entry.issued, left, "{offset}, {length}");
+        }
     }
 
     #[test]
