@@ -124,6 +124,7 @@ fn hammer(host: &Controller, nsid: u32, over: &AtomicBool) -> u32 {
         match written.and_then(|()| host.flush(nsid)) {
             Ok(()) => {}
             Err(IoError::Status(status)) if status.code() == Status::INVALID_NAMESPACE => {}
+            Err(IoError::Refused(SubmitError::NoNamespace(_))) => {}
             Err(error) => panic!("{error}"),
         }
     }

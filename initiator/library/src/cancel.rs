@@ -14,7 +14,7 @@ pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(50);
 /// use ringfab_initiator::blocking::{CancelToken, EngineOptions};
 ///
 /// let cancel = CancelToken::new();
-/// let options = EngineOptions { cancel: cancel.clone(), ..EngineOptions::default() };
+/// let options = EngineOptions::with_cancel(cancel.clone());
 /// // On another thread, or in a signal handler:
 /// cancel.cancel();
 /// assert!(options.cancel.is_cancelled());

@@ -9,8 +9,10 @@
 //!
 //! A [`blocking::EngineClient`] combines both: it runs on the threads that the handle has started.
 //!
-//! [`discovery::discover`] lists subsystems. The examples `read_write`, `many_commands` and `discovery` show each of
-//! these.
+//! A program with a loop of its own waits for an engine beside other descriptors: [`Host::descriptor`].
+//!
+//! [`discovery::discover`] lists subsystems. The examples `read_write`, `many_commands`, `own_loop` and `discovery` show
+//! each of these.
 //!
 //! ```no_run
 //! use ringfab_initiator::blocking::{Controller, EngineOptions};
@@ -90,13 +92,15 @@ pub use request::{
     IoRequest, PathId, Refused,
 };
 pub use ringfab_auth::{
-    self as auth, ConfiguredPsk, Derivation, DhchapKey, KeyRole, KeySource, Policy, Refusal,
+    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyRole, KeySource, Policy, Refusal,
+    RefusedBy,
 };
 pub use ringfab_fabric::rdma::{DisconnectReason, RnicConfig, RnicCounters};
 pub use ringfab_fabric::{CopiedBytes, Events, ZoneError, ZonedIp};
-pub use ringfab_memory::{self as memory, Buffer, ClassLayout, Pool, SharedBuffer};
-pub use ringfab_reactor::{self as reactor, Completion, Reactor, ReactorConfig, Token, Wait};
-pub use ringfab_spec::{self as spec, CompletionEntry, NqnError, Status, SubmissionEntry};
+pub use ringfab_memory::{Buffer, ClassLayout, Pool, SharedBuffer};
+pub use ringfab_reactor::{Completion, Payload, Reactor, ReactorConfig, Time, TimerId, Token, Wait};
+pub use ringfab_spec::auth::{FailureExplanation, FailureReason};
+pub use ringfab_spec::{CompletionEntry, Nqn, NqnError, Status, SubmissionEntry};
 pub use tls::{Tls, TlsFailure, TlsKey};
 pub use url::{DigestOptions, HostName, Provider, TcpOptions, Transport, Url, UrlError};
 pub use uuid::Uuid;

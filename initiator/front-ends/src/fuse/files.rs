@@ -9,7 +9,7 @@ use nix::fcntl::OFlag;
 use nix::unistd::{getegid, geteuid};
 use ringfab_initiator::blocking::{Claim, Controller, Disk};
 use ringfab_initiator::bytes::{BlockWriter, Cut};
-use ringfab_initiator::{BlockRange, Host, IoError, Namespace};
+use ringfab_initiator::{BlockRange, Host, IoError, Namespace, SubmitError};
 use ringfab_spec::Status;
 
 use super::disks::{Disks, file_name, nsid_of, nsid_of_inode};
@@ -49,6 +49,19 @@ pub(crate) struct Files {
     disks: Disks,
     mounted_at: SystemTime,
     owner: (u32, u32),
+}
+
+/// A file, by the handle of who has it open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenFile {
+    pub(super) ino: INodeNo,
+    pub(super) handle: u64,
+}
+
+/// Bytes of a file: how long it is, and how many are in use.
+struct Sizes {
+    bytes: u64,
+    used: u64,
 }
 
 /// One name of the directory.
@@ -97,7 +110,8 @@ impl Files {
     /// The namespace of a file that is open. Without it there is nothing but errors: other numbers would tell programs
     /// of holes, or of an end. Each error counts, as that of a command does: what was to be written is lost.
     pub(super) fn namespace(&self, ino: INodeNo) -> Result<Namespace, Errno> {
-        self.find(ino)?.ok_or_else(|| errno(IoError::Status(Status::INVALID_NAMESPACE)))
+        let nsid = nsid_of_inode(ino)?;
+        self.find(ino)?.ok_or_else(|| errno(SubmitError::NoNamespace(nsid).into()))
     }
 
     /// The namespace of a file, if it is still there and still the same disk.
@@ -134,12 +148,12 @@ impl Files {
 
     pub(super) fn attributes(&self, ino: INodeNo) -> Result<FileAttr, Errno> {
         if ino == INodeNo::ROOT {
-            return Ok(self.attribute(ino, FileType::Directory, (0, 0), 0o755));
+            return Ok(self.attribute(ino, FileType::Directory, &Sizes { bytes: 0, used: 0 }, 0o755));
         }
         let namespace = self.find_anew(ino)?;
         let mode = if self.is_read_only(&namespace) { 0o400 } else { 0o600 };
-        let sizes = (namespace.bytes(), self.used_bytes(&namespace));
-        Ok(self.attribute(ino, FileType::RegularFile, sizes, mode))
+        let sizes = Sizes { bytes: namespace.bytes(), used: self.used_bytes(&namespace) };
+        Ok(self.attribute(ino, FileType::RegularFile, &sizes, mode))
     }
 
     /// Bytes of a namespace that are in use, as far as is known.
@@ -147,11 +161,11 @@ impl Files {
         self.usage.blocks(namespace.nsid, namespace.blocks).saturating_mul(namespace.block_bytes.into())
     }
 
-    fn attribute(&self, ino: INodeNo, kind: FileType, (size, used): (u64, u64), perm: u16) -> FileAttr {
+    fn attribute(&self, ino: INodeNo, kind: FileType, sizes: &Sizes, perm: u16) -> FileAttr {
         FileAttr {
             ino,
-            size,
-            blocks: used.div_ceil(512),
+            size: sizes.bytes,
+            blocks: sizes.used.div_ceil(512),
             atime: self.mounted_at,
             mtime: self.mounted_at,
             ctime: self.mounted_at,
@@ -189,7 +203,7 @@ impl Files {
         match handle {
             _ if size > attributes.size => refused(Errno::EFBIG),
             Some(handle) => {
-                self.resize(&self.namespace(ino)?, (ino, handle), size)?;
+                self.resize(&self.namespace(ino)?, OpenFile { ino, handle }, size)?;
                 Ok(attributes)
             }
             None if size == attributes.size => Ok(attributes),
@@ -214,8 +228,8 @@ impl Files {
     }
 
     /// A writer sets the size of its file. What it adds is zeroed, unless somebody has written it meanwhile.
-    fn resize(&self, namespace: &Namespace, file: (INodeNo, u64), size: u64) -> Result<(), Errno> {
-        let (ino, handle) = file;
+    fn resize(&self, namespace: &Namespace, file: OpenFile, size: u64) -> Result<(), Errno> {
+        let OpenFile { ino, handle } = file;
         match self.truncated.end(handle) {
             Some(end) if size >= end => return self.grow(namespace, file, Some(size)),
             None if size >= namespace.bytes() => {}
@@ -225,16 +239,17 @@ impl Files {
     }
 
     /// A writer makes its file so long, if it says so.
-    fn grow(&self, namespace: &Namespace, file: (INodeNo, u64), size: Option<u64>) -> Result<(), Errno> {
+    fn grow(&self, namespace: &Namespace, file: OpenFile, size: Option<u64>) -> Result<(), Errno> {
         let Some(size) = size else { return Ok(()) };
         self.fill(namespace, file, size)?;
-        self.truncated.extend(file.1, size);
+        self.truncated.extend(file.handle, size);
         Ok(())
     }
 
     /// Before bytes are written at `to` by an open file: zeroes what its writer has skipped because it believes that
     /// the file ends before that. It does that in steps, so that other writers need not wait for all of it.
-    fn fill(&self, namespace: &Namespace, (ino, handle): (INodeNo, u64), to: u64) -> Result<(), Errno> {
+    fn fill(&self, namespace: &Namespace, file: OpenFile, to: u64) -> Result<(), Errno> {
+        let OpenFile { ino, handle } = file;
         let to = to.min(namespace.bytes());
         while let Some(gap) = self.truncated.skipped(handle, to)? {
             let step = gap.start..gap.end.min((gap.start / FILL_BYTES + 1) * FILL_BYTES);
@@ -283,7 +298,7 @@ impl Files {
         let length = self.writable(&namespace, ino, offset, data.len())?;
         let range = offset..offset + length as u64;
         if let Some(handle) = handle {
-            self.fill(&namespace, (ino, handle), range.start)?;
+            self.fill(&namespace, OpenFile { ino, handle }, range.start)?;
         }
         self.write(&namespace, ino, &range, &data[..length], is_durable(flags))?;
         if let Some(handle) = handle {
@@ -327,11 +342,13 @@ impl Files {
             return Err(Errno::EROFS);
         }
         if namespace.read_only {
-            return Err(errno(IoError::Status(Status::NAMESPACE_WRITE_PROTECTED)));
+            failures::note_reason(&"the namespace may only be read");
+            return Err(Errno::EROFS);
         }
         let rest = namespace.bytes().saturating_sub(offset);
         if rest < length as u64 && self.disks.had(ino, offset.max(namespace.bytes())) {
-            return Err(errno(IoError::Status(Status::CAPACITY_EXCEEDED)));
+            failures::note_reason(&"the namespace has become shorter");
+            return Err(Errno::ENOSPC);
         }
         if rest == 0 && length > 0 {
             return Err(Errno::ENOSPC);
@@ -345,14 +362,8 @@ impl Files {
         self.disk(&namespace).flush().map_err(errno)
     }
 
-    pub(super) fn allocate(
-        &self,
-        file: (INodeNo, u64),
-        offset: u64,
-        length: u64,
-        mode: i32,
-    ) -> Result<(), Errno> {
-        let namespace = self.namespace(file.0)?;
+    pub(super) fn allocate(&self, file: OpenFile, offset: u64, length: u64, mode: i32) -> Result<(), Errno> {
+        let namespace = self.namespace(file.ino)?;
         if self.is_read_only(&namespace) {
             return Err(Errno::EROFS);
         }
@@ -379,7 +390,7 @@ impl Files {
         let range = offset..end;
         let claim = self.claim(&namespace, &range)?;
         zero(&namespace, &claim, &range, deallocate)?;
-        self.truncated.renew(file.0, &range);
+        self.truncated.renew(file.ino, &range);
         drop(claim);
         self.grow(&namespace, file, grows.then_some(end))
     }
@@ -515,8 +526,10 @@ fn errno_of(error: IoError) -> Errno {
     let status = match error {
         IoError::Status(status) | IoError::Exhausted { status, .. } => status.code(),
         IoError::TimedOut => return Errno::ETIMEDOUT,
-        IoError::NoPath | IoError::Cancelled | IoError::Short { .. } => return Errno::EIO,
+        IoError::Refused(SubmitError::NoCommand(_)) => return Errno::EOPNOTSUPP,
+        IoError::Refused(SubmitError::NoNamespace(_) | SubmitError::Transport) => return Errno::EIO,
         IoError::Refused(_) => return Errno::EINVAL,
+        _ => return Errno::EIO,
     };
     match status {
         Status::LBA_OUT_OF_RANGE | Status::INVALID_FIELD => Errno::EINVAL,
@@ -530,6 +543,19 @@ fn errno_of(error: IoError) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_library_refuses_is_told_as_what_a_controller_refuses() {
+        for (reason, status) in [
+            (SubmitError::NoNamespace(1), Status::INVALID_NAMESPACE),
+            (SubmitError::NoCommand("Write Zeroes"), Status::INVALID_OPCODE),
+            (SubmitError::Range, Status::LBA_OUT_OF_RANGE),
+            (SubmitError::Transport, Status::DATA_TRANSFER_ERROR),
+        ] {
+            let told = [reason.into(), IoError::Status(status)].map(|error| errno_of(error).code());
+            assert_eq!(told[0], told[1], "{reason}");
+        }
+    }
 
     #[test]
     fn all_of_a_file_is_data_and_its_only_hole_is_its_end() {

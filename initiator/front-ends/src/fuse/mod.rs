@@ -39,6 +39,7 @@ use ringfab_base::shell_word;
 use ringfab_initiator::blocking::{CancelToken, Controller};
 use serde_json::json;
 
+use crate::advice::Advised;
 use crate::context::Context;
 use crate::engine::attach_service;
 use crate::failures;
@@ -191,7 +192,7 @@ pub(crate) fn serve_until<R>(
         drop(ready);
     });
     let unmounted = mounted.end(&cancel);
-    let detached = controller.detach().context("detach");
+    let detached = controller.detach().map_err(Advised).context("detach");
     served?;
     unmounted?;
     detached

@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn runs_of_blocks_become_extents_of_the_bytes_that_were_asked_for() {
-        let namespace = Namespace { deallocated_reads_zeroes: true, ..export().namespace };
+        let namespace = export().namespace;
         let runs = [(2, true), (3, false), (100, true)].map(|(blocks, allocated)| Run { blocks, allocated });
         let of = |range: Range<u64>, most| {
             let found = extents(&runs, &range, &namespace, most);
@@ -139,7 +139,8 @@ mod tests {
         assert_eq!(of(100..4096 * 6, 9), [(8092, false, false), (12_288, true, true), (4096, false, false)]);
         assert_eq!(of(0..4096 * 6, 1), [(8192, false, false)]);
         assert_eq!(of(4095..4097, 9), [(2, false, false)]);
-        let silent = Namespace { deallocated_reads_zeroes: false, ..namespace };
+        let mut silent = namespace;
+        silent.deallocated_reads_zeroes = false;
         let found = extents(&runs[1..], &(0..4096), &silent, 9);
         assert_eq!(found, [Extent { length: 4096, hole: true, zero: false }], "it may read as anything");
     }

@@ -45,6 +45,7 @@ use ringfab_memory::ClassLayout;
 use ringfab_reactor::ListenAddr;
 use serde_json::json;
 
+use crate::advice::Advised;
 use crate::context::Context;
 use crate::engine::attach_service;
 use crate::failures;
@@ -160,9 +161,9 @@ pub(crate) fn serve_until<R>(
     if spread.requests_were_left() {
         // Their commands can only end by cancelling: the target is away.
         tracing::warn!("ended while requests were waiting for the target");
-        return served.and(controller.cancel().context("detach"));
+        return served.and(controller.cancel().map_err(Advised).context("detach"));
     }
-    let detached = controller.detach().context("detach");
+    let detached = controller.detach().map_err(Advised).context("detach");
     served.and(detached)
 }
 
@@ -221,7 +222,7 @@ fn start_server(
 ) -> Result<Option<ListenAddr>> {
     let started = controller.start_client(engine, move |host, controller| {
         let exports = settings.exports(host.namespaces(controller)).map_err(io::Error::other)?;
-        let mut server = Server::new(host, engine, (settings, exports), common);
+        let mut server = Server::new(host, engine, settings, exports, common);
         let address = listen.map(|address| server.listen(host, &address)).transpose();
         let address = address.map_err(io::Error::other)?;
         Ok((Box::new(server) as Box<dyn EngineClient>, address))

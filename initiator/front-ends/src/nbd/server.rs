@@ -23,6 +23,7 @@ use super::export::Export;
 use super::refresh::refresh;
 use super::settings::ExportSettings;
 use super::spread::Spread;
+use crate::advice::Advised;
 use crate::interrupt::Interrupt;
 
 /// How long a handshake, and the end of a connection, may take.
@@ -79,7 +80,8 @@ impl Server {
     pub(crate) fn new(
         host: &mut Host,
         engine: usize,
-        (settings, exports): (ExportSettings, Vec<Export>),
+        settings: ExportSettings,
+        exports: Vec<Export>,
         common: Common,
     ) -> Self {
         common.interrupt.wake(host.reactor().waker());
@@ -290,14 +292,10 @@ impl EngineClient for Server {
             }
             HostEvent::Ready { .. } | HostEvent::NamespacesChanged { .. } => self.refresh(host, controller),
             HostEvent::Failed { error, .. } => {
-                self.error = Some(anyhow::Error::new(error.clone()).context("the target is given up"));
+                self.error =
+                    Some(anyhow::Error::new(Advised(error.clone())).context("the target is given up"));
             }
-            HostEvent::Lost { .. }
-            | HostEvent::Reconnecting { .. }
-            | HostEvent::Detached { .. }
-            | HostEvent::DiscoveryLogChanged { .. }
-            | HostEvent::Reauthenticated { .. }
-            | HostEvent::AdminDone(_) => {}
+            _ => {}
         }
     }
 }

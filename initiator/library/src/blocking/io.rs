@@ -86,7 +86,7 @@ impl Disk {
     /// Makes a range of bytes, aligned to blocks, read as zeroes. With `deallocate`, the space may be freed.
     ///
     /// # Errors
-    /// The first error of the commands that it took.
+    /// The first error of the commands that it took; [`SubmitError::NoCommand`] if the controller has no Write Zeroes.
     pub fn write_zeroes(&self, offset: u64, length: u64, deallocate: bool) -> Result<(), IoError> {
         self.zero(offset, length, deallocate, false)
     }
@@ -102,7 +102,7 @@ impl Disk {
         let (namespace, blocks) = self.aligned(offset, length)?;
         let (nsid, most) = (namespace.nsid, namespace.write_zeroes_blocks_max.min(BLOCKS_MAX));
         if most == 0 {
-            return Err(IoError::Status(Status::INVALID_OPCODE));
+            return Err(SubmitError::NoCommand("Write Zeroes").into());
         }
         let operation = |BlockRange { lba, nlb }| Operation::WriteZeroes { nsid, lba, nlb, deallocate };
         self.write_or_claim(blocks.clone(), claimed, |claimed| {
@@ -113,11 +113,12 @@ impl Disk {
     /// Says that blocks are no longer needed.
     ///
     /// # Errors
-    /// The first error of the commands that it took.
+    /// The first error of the commands that it took; [`SubmitError::NoCommand`] if the controller has no Dataset
+    /// Management.
     pub fn discard(&self, ranges: &[BlockRange]) -> Result<(), IoError> {
         let (namespace, nsid) = (self.namespace_in_use()?, self.nsid());
         if namespace.discard_blocks_max == 0 {
-            return Err(IoError::Status(Status::INVALID_OPCODE));
+            return Err(SubmitError::NoCommand("Dataset Management").into());
         }
         let first = ranges.iter().map(|range| range.lba).min().unwrap_or(0);
         let end = ranges.iter().map(|range| range.blocks().end).max().unwrap_or(0);
@@ -131,12 +132,12 @@ impl Disk {
     /// Has the controller read a range of bytes, aligned to blocks, without sending them here.
     ///
     /// # Errors
-    /// The first error of the commands that it took; Invalid Command Opcode if the controller has no Verify.
+    /// The first error of the commands that it took; [`SubmitError::NoCommand`] if the controller has no Verify.
     pub fn verify(&self, offset: u64, length: u64) -> Result<(), IoError> {
         let (namespace, blocks) = self.aligned(offset, length)?;
         let (nsid, most) = (namespace.nsid, namespace.verify_blocks_max);
         if most == 0 {
-            return Err(IoError::Status(Status::INVALID_OPCODE));
+            return Err(SubmitError::NoCommand("Verify").into());
         }
         let operation = |BlockRange { lba, nlb }| Operation::Verify { nsid, lba, nlb };
         self.pipeline(block_pieces(blocks, most).map(operation), true).map(drop)

@@ -43,6 +43,7 @@ use engine::Engine;
 
 /// What the engine's thread is like.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct EngineOptions {
     /// Engine threads, which share the controller: each has I/O queues of its own. Zero is one.
     pub threads: u16,
@@ -58,6 +59,18 @@ pub struct EngineOptions {
     pub client_buffers: Vec<ClassLayout>,
     /// Sockets and files of an [`EngineClient`] on each thread.
     pub client_descriptors: u32,
+}
+
+impl EngineOptions {
+    /// The defaults, with so many threads.
+    pub fn with_threads(threads: u16) -> Self {
+        Self { threads, ..Self::default() }
+    }
+
+    /// The defaults, with waits that this token ends.
+    pub fn with_cancel(cancel: CancelToken) -> Self {
+        Self { cancel, ..Self::default() }
+    }
 }
 
 /// How the connection to an attached controller is.

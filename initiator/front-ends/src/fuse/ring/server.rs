@@ -24,7 +24,7 @@ use super::answer::{answer, answer_slowly, takes_time};
 use super::helpers::Helpers;
 use super::{EngineQueues, PAYLOAD_BYTES, ServerMessage};
 use crate::failures;
-use crate::fuse::files::{Files, blocks_of_one_command, errno, is_durable};
+use crate::fuse::files::{Files, OpenFile, blocks_of_one_command, errno, is_durable};
 
 /// The reactor's watch over the channel.
 const WATCH: Token = Token::new(Host::OWNER_FOREIGN_FIRST, 0, 0, 0);
@@ -164,7 +164,7 @@ impl Server {
             opcode::FALLOCATE => {
                 let what: FallocateIn = request.argument();
                 self.help(entry, payload, move |files| {
-                    let file = (ino, what.fh);
+                    let file = OpenFile { ino, handle: what.fh };
                     files.allocate(file, what.offset, what.length, what.mode as i32).map(|()| Vec::new())
                 });
             }
