@@ -102,8 +102,7 @@ impl Pair {
             ClassLayout { buffer_bytes: BYTES, count: 1024 },
             ClassLayout { buffer_bytes: 65_536, count: 64 },
         ];
-        let config =
-            HostConfig { pool, rnic: RnicConfig { crc: false, ..RnicConfig::new(0, [3; 32]) }, seed: 3 };
+        let config = HostConfig::new(pool, RnicConfig { crc: false, ..RnicConfig::new(0, [3; 32]) }, 3);
         let mut host = Host::new(Reactor::simulated(&world, here), config).expect("an engine");
         let url = format!("nvme+{transport}://{}/{NQN}?ns=1", world.socket_address(there, 4420));
         let url = url.parse().expect("a URL");

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use ringfab_initiator::blocking::{Controller, EngineOptions};
-use ringfab_initiator::{ConnectOptions, HostIdentity, ReconnectPolicy, Timeouts, Url};
+use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
 
 use crate::recording::{From, Recording};
 
@@ -111,20 +111,12 @@ pub fn session(url: &str, length: usize) -> (Option<Vec<u8>>, bool) {
     let url: Url = url.parse().expect("a URL");
     let host = HostIdentity::for_url(&url).expect("an identity");
     let second = Duration::from_secs(1);
-    let timeouts = Timeouts {
-        resolve: second,
-        connect: second,
-        admin: second,
-        io: second,
-        shutdown: second,
-        attach: 5 * second,
-    };
-    let reconnect = ReconnectPolicy {
-        controller_loss_timeout: Some(Duration::ZERO),
-        fast_io_fail_timeout: Some(Duration::ZERO),
-        ..ReconnectPolicy::default()
-    };
-    let options = ConnectOptions { timeouts, reconnect, ..ConnectOptions::new(url, host) };
+    let mut options = ConnectOptions::new(url, host);
+    let timeouts = &mut options.timeouts;
+    (timeouts.resolve, timeouts.connect, timeouts.admin) = (second, second, second);
+    (timeouts.io, timeouts.shutdown, timeouts.attach) = (second, second, 5 * second);
+    options.reconnect.controller_loss_timeout = Some(Duration::ZERO);
+    options.reconnect.fast_io_fail_timeout = Some(Duration::ZERO);
     let Ok(controller) = Controller::connect(options, EngineOptions::default()) else { return (None, false) };
     let mut bytes = vec![0xee; length];
     let read = controller.read_at(1, 0, &mut bytes).is_ok();

@@ -82,7 +82,7 @@ impl Load {
             ClassLayout { buffer_bytes: BYTES, count: 4 * DEPTH },
             ClassLayout { buffer_bytes: 1 << 16, count: 16 },
         ];
-        let config = HostConfig { pool, rnic: RnicConfig::new(0, [3; 32]), seed: 3 };
+        let config = HostConfig::new(pool, RnicConfig::new(0, [3; 32]), 3);
         let mut host = Host::new(Reactor::new(&reactor).expect("a ring"), config).expect("a host");
         let url = target.url("");
         let identity = HostIdentity::for_url(&url).expect("an identity");

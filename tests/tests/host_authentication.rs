@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use ringfab_auth::{DhchapKey, Group, Hash, KeySource, Policy, system_random};
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{
-    Authentication, AuthenticationFailure, Cause, ConnectError, ConnectOptions, HostIdentity, Key, Keys,
-    ReconnectPolicy, Url,
+    Authentication, AuthenticationFailure, Cause, ConnectError, ConnectOptions, HostIdentity, Key, Keys, Url,
 };
 use ringfab_target::config::OldKeys;
 use ringfab_tests::{NQN, Service, TestTarget, free_port, program, wait_until};
@@ -95,16 +94,13 @@ fn options(url: Url, keys: Option<Keys>) -> ConnectOptions {
     let id = "00000000-0000-4000-8000-000000000001".parse().expect("a UUID");
     let mut options = ConnectOptions::new(url, HostIdentity { nqn: HOST.to_owned(), id });
     options.authentication = keys.map(Authentication::new);
-    options.reconnect = ReconnectPolicy {
-        delay: Duration::from_millis(20),
-        delay_max: Duration::from_millis(200),
-        ..ReconnectPolicy::default()
-    };
+    options.reconnect.delay = Duration::from_millis(20);
+    options.reconnect.delay_max = Duration::from_millis(200);
     options
 }
 
 fn connect(options: ConnectOptions, threads: u16) -> Result<Controller, ConnectError> {
-    Controller::connect(options, EngineOptions { threads, ..EngineOptions::default() })
+    Controller::connect(options, EngineOptions::with_threads(threads))
 }
 
 /// Why attaching fails, which it says at once.

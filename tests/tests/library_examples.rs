@@ -6,6 +6,9 @@ mod discovery;
 #[path = "../../initiator/library/examples/many_commands.rs"]
 #[expect(dead_code, reason = "it is a program of its own as well")]
 mod many_commands;
+#[path = "../../initiator/library/examples/own_loop.rs"]
+#[expect(dead_code, reason = "it is a program of its own as well")]
+mod own_loop;
 #[path = "../../initiator/library/examples/read_write.rs"]
 #[expect(dead_code, reason = "it is a program of its own as well")]
 mod read_write;
@@ -41,6 +44,19 @@ fn thousands_of_commands_are_in_flight_from_one_thread() {
         let reads = many_commands::run(&target.url("").to_string()).expect("an example that works");
         assert_eq!((reads.commands, reads.bytes), (20_000, 20_000 * 4096), "{transport}");
         assert_eq!(reads.in_flight_max, 4000, "{transport}");
+        wait_until_detached(&target);
+    }
+}
+
+#[test]
+fn two_engines_run_in_a_loop_of_the_programs_own() {
+    for transport in TRANSPORTS {
+        let target = TestTarget::with_listener(transport, DISK);
+        assert_eq!(
+            own_loop::run(&target.url("").to_string()).expect("an example that works"),
+            200,
+            "{transport}"
+        );
         wait_until_detached(&target);
     }
 }

@@ -8,7 +8,6 @@ use std::panic::catch_unwind;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use ringfab_auth::Group;
-use ringfab_initiator::ReconnectPolicy;
 use ringfab_reactor::sim::{DiskFaults, LinkFaults};
 use ringfab_target::core::{CoreUsage, State, StateUsage};
 use ringfab_tests::world::content::Random;
@@ -122,7 +121,7 @@ fn a_write_of_a_lost_connection_that_the_disk_takes_its_time_with_undoes_no_late
             commands: 400,
             link: LinkFaults::default(),
             disk: DiskFaults { delay_max: slow, ..DiskFaults::default() },
-            reconnect: ReconnectPolicy { delay: Duration::from_millis(1), ..plain.reconnect },
+            reconnect: plain.reconnect.with_delay(Duration::from_millis(1)),
             calm: Duration::from_millis(500),
             incidents: Incidents::Cuts,
             machines: Machines { rivals: 0, ..plain.machines },
@@ -181,7 +180,7 @@ fn late_after_a_cut(seed: u64, late_data: bool) -> Scenario {
         commands: 400,
         link: LinkFaults { delay_max, late_max, late_data, ..LinkFaults::default() },
         disk: DiskFaults::default(),
-        reconnect: ReconnectPolicy { delay: Duration::from_millis(1), ..plain.reconnect },
+        reconnect: plain.reconnect.with_delay(Duration::from_millis(1)),
         calm: Duration::from_millis(100),
         incidents: Incidents::Cuts,
         authentication: None,
@@ -270,7 +269,7 @@ fn cut_within_messages(seed: u64, incidents: Incidents) -> Scenario {
         incidents,
         link,
         disk: DiskFaults::default(),
-        reconnect: ReconnectPolicy { fast_io_fail_timeout: None, ..plain.reconnect },
+        reconnect: plain.reconnect.with_fast_io_fail_timeout(None),
         tls: Tls::Off,
         machines: Machines { targets: 1, rivals: 0, ..plain.machines },
         ..plain

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ringfab_reactor::{
-    Payload, Reactor, ReactorConfig, ReceiveOp, SendBatch, Wait, mailbox, pin_current_thread,
+    Payload, Reactor, ReactorConfig, ReceiveOp, SendBatch, Wait, descriptor, mailbox, pin_current_thread,
+    prepare_to_wait,
 };
 use support::*;
 
@@ -68,6 +70,82 @@ fn no_wake_up_is_lost_in_a_hundred_thousand_sleeps() {
     reactor.cancel_timer(guard);
     thread.join().expect("the waking thread");
     assert!(reactor.counters().sleeps > u64::from(ROUNDS) / 100, "{:?}", reactor.counters());
+}
+
+/// A turn of a program that waits with poll(2). What never comes fails it.
+fn turn_outside(reactor: &mut Reactor) {
+    if prepare_to_wait(reactor).expect("a ring that works") {
+        let descriptor = descriptor(reactor).expect("a descriptor");
+        let mut watched = [PollFd::new(descriptor, PollFlags::POLLIN)];
+        let readable = poll(&mut watched, PollTimeout::from(20_000_u16));
+        assert_eq!(readable, Ok(1), "nothing has made the descriptor readable");
+    }
+    reactor.turn(Wait::No).expect("a turn");
+}
+
+fn next_outside(reactor: &mut Reactor) -> ringfab_reactor::Token {
+    loop {
+        if let Some(completion) = reactor.next_completion() {
+            return completion.token;
+        }
+        turn_outside(reactor);
+    }
+}
+
+#[test]
+fn a_timer_makes_the_descriptor_readable_also_one_that_was_set_after_a_later_one() {
+    let mut reactor = reactor();
+    let start = reactor.clock();
+    let at = |millis| start + Duration::from_millis(millis);
+    reactor.set_timer(at(300_000), token(9));
+    prepare_to_wait(&mut reactor).expect("a ring that works");
+    reactor.set_timer(at(30), token(2));
+    let cancelled = reactor.set_timer(at(20), token(8));
+    prepare_to_wait(&mut reactor).expect("a ring that works");
+    reactor.set_timer(at(10), token(1));
+    reactor.cancel_timer(cancelled);
+    for (index, millis) in [(1, 10), (2, 30)] {
+        assert_eq!(next_outside(&mut reactor), token(index));
+        assert!(reactor.now() >= at(millis), "timer {index} fired early");
+    }
+}
+
+#[test]
+fn no_wake_up_is_lost_by_who_waits_on_the_descriptor() {
+    const ROUNDS: u32 = 20_000;
+    let mut reactor = reactor();
+    let waker = reactor.waker();
+    let (asked, answered) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (theirs, answers) = (Arc::clone(&asked), Arc::clone(&answered));
+    let thread = std::thread::spawn(move || {
+        for round in 1..=ROUNDS {
+            theirs.store(round, Ordering::Release);
+            waker.wake();
+            while answers.load(Ordering::Acquire) < round {
+                std::thread::yield_now();
+            }
+        }
+    });
+    let mut seen = 0;
+    while seen < ROUNDS {
+        turn_outside(&mut reactor);
+        seen = asked.load(Ordering::Acquire);
+        answered.store(seen, Ordering::Release);
+    }
+    thread.join().expect("the waking thread");
+}
+
+#[test]
+fn a_completion_makes_the_descriptor_readable() {
+    let mut reactor = reactor();
+    let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
+    for index in 1..=3 {
+        reactor.poll_readable(std::os::fd::AsRawFd::as_raw_fd(&ours), token(index));
+        assert!(prepare_to_wait(&mut reactor).expect("a ring that works"), "nothing has come");
+        std::io::Write::write_all(&mut theirs, &[1]).expect("sent");
+        assert_eq!(next_outside(&mut reactor), token(index));
+        std::io::Read::read_exact(&mut &ours, &mut [0]).expect("received");
+    }
 }
 
 #[test]

@@ -24,6 +24,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use ringfab_base::shell_word;
+use ringfab_front_ends::advice::Advised;
 use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
 use ringfab_front_ends::options::ConnectArgs;
@@ -410,7 +411,7 @@ pub(crate) fn attach(args: &ConnectArgs, context: &Context) -> Result<Controller
     let controller = Controller::connect(options, args.engine_options(context.interrupt.token()));
     drop(connecting);
     context.interrupt.check()?;
-    Ok(controller?)
+    controller.map_err(|error| Advised(error).into())
 }
 
 /// Runs `work` with an attached controller and detaches it, also when the work failed.
@@ -421,7 +422,7 @@ pub(crate) fn with_controller<R>(
 ) -> Result<R> {
     let controller = attach(args, context)?;
     let result = work(&controller);
-    if let Err(error) = controller.detach() {
+    if let Err(error) = controller.detach().map_err(Advised) {
         tracing::warn!(%error, "the controller was not detached in an orderly way");
     }
     if args.url.is_discovery() {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::Args;
-use ringfab_initiator::auth::{Group, Hash, KeyRole, KeySource, Policy};
+use ringfab_auth::{Group, Hash, KeyRole, KeySource, Policy};
 use ringfab_initiator::{Authentication, Key, Keys, Url};
 
 use crate::context::Usage;

@@ -7,6 +7,7 @@ use anyhow::Result;
 use ringfab_initiator::ConnectOptions;
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 
+use crate::advice::Advised;
 use crate::interrupt::Interrupt;
 use crate::progress::Connecting;
 
@@ -21,7 +22,7 @@ pub(crate) fn attach(
     let controller = Controller::connect(options, engine);
     drop(connecting);
     interrupt.check()?;
-    Ok(controller?)
+    controller.map_err(|error| Advised(error).into())
 }
 
 /// Attaches the controller of a service. A signal ends the wait for that. It ends no wait later: the service flushes
@@ -43,5 +44,5 @@ pub(crate) fn attach_service(
     drop(shown);
     connecting.store(false, Ordering::Release);
     interrupt.check()?;
-    Ok(controller?)
+    controller.map_err(|error| Advised(error).into())
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use anyhow::Result;
-use ringfab_initiator::auth::{ConfiguredPsk, DhchapKey, HostKeys, KeyRole, KeySource, SecretText};
+use ringfab_auth::{ConfiguredPsk, DhchapKey, HostKeys, KeyRole, KeySource, SecretText};
 use ringfab_initiator::{Key, TlsKey, Url};
 
 use crate::context::Usage;

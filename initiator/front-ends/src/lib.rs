@@ -9,6 +9,7 @@
 //! | [`mdns`] | discovery controllers that say where they are |
 //! | [`ready`] | how a service reports that it is ready |
 //! | [`context`] | what every command gets |
+//! | [`advice`] | what a user can do about a controller that is not attached |
 //! | `precedence` | which of several places counts, where an option is given at more than one |
 //! | `keys` | keys that options, addresses and the environment give |
 //! | [`authentication`] | the options with which a host proves who it is |
@@ -34,6 +35,7 @@
 //! Not implemented here: ublk and vhost-user, NBD over TLS, NBD's extended headers, and file systems of our own:
 //! `volumes` mounts those that the kernel has.
 
+pub mod advice;
 pub mod authentication;
 pub mod bench;
 pub mod connect_all;

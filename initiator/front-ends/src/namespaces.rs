@@ -25,28 +25,11 @@ pub fn only_namespace(namespaces: &[Namespace]) -> Result<Namespace> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use ringfab_initiator::NamespaceIdentity;
 
     /// A namespace of 2,048 blocks with nothing special about it.
     pub(crate) fn namespace() -> Namespace {
-        Namespace {
-            nsid: 3,
-            blocks: 2048,
-            block_bytes: 512,
-            identity: NamespaceIdentity::default(),
-            read_only: false,
-            transfer_blocks_max: 256,
-            write_zeroes_blocks_max: 0,
-            write_zeroes_deallocates: true,
-            compares: true,
-            verify_blocks_max: 0,
-            discard_blocks_max: 0,
-            discard_ranges_max: 0,
-            discard_total_blocks_max: u64::MAX,
-            reports_allocation: false,
-            deallocated_reads_zeroes: true,
-            preferred_write_blocks: 1,
-            ana_group: 0,
-        }
+        let mut namespace = Namespace::new(3, 2048, 512);
+        namespace.transfer_blocks_max = 256;
+        namespace
     }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use ringfab_initiator::blocking::{CancelToken, EngineOptions};
-use ringfab_initiator::spec::Nqn;
-use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, ReconnectPolicy, Timeouts, Transport, Url};
+use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, Transport, Url};
+use ringfab_spec::Nqn;
 use uuid::Uuid;
 
 use crate::authentication::AuthenticationArgs;
@@ -162,18 +162,12 @@ impl ConnectArgs {
         options.queues = tuning.queues;
         options.depth = tuning.depth;
         options.keep_alive = tuning.keep_alive.0;
-        options.timeouts = Timeouts {
-            connect: at_least_a_millisecond(tuning.connect_timeout),
-            io: at_least_a_millisecond(tuning.io_timeout),
-            ..Timeouts::default()
-        };
-        options.reconnect = ReconnectPolicy {
-            delay: tuning.reconnect_delay.0,
-            controller_loss_timeout: tuning.ctrl_loss_timeout.0,
-            fast_io_fail_timeout: tuning.fast_io_fail_timeout.0,
-            retries: tuning.retries,
-            ..ReconnectPolicy::default()
-        };
+        options.timeouts.connect = at_least_a_millisecond(tuning.connect_timeout);
+        options.timeouts.io = at_least_a_millisecond(tuning.io_timeout);
+        options.reconnect.delay = tuning.reconnect_delay.0;
+        options.reconnect.controller_loss_timeout = tuning.ctrl_loss_timeout.0;
+        options.reconnect.fast_io_fail_timeout = tuning.fast_io_fail_timeout.0;
+        options.reconnect.retries = tuning.retries;
         Ok(options)
     }
 
@@ -214,15 +208,11 @@ impl ConnectArgs {
     /// What the blocking handle's thread is like.
     pub fn engine_options(&self, cancel: CancelToken) -> EngineOptions {
         let tuning = &self.tuning;
-        EngineOptions {
-            threads: 1,
-            core: tuning.core,
-            spin: tuning.spin.0,
-            capture: tuning.capture.clone(),
-            cancel,
-            client_buffers: Vec::new(),
-            client_descriptors: 0,
-        }
+        let mut options = EngineOptions::with_cancel(cancel);
+        options.core = tuning.core;
+        options.spin = tuning.spin.0;
+        options.capture.clone_from(&tuning.capture);
+        options
     }
 
     /// Whether we ask for MPA CRCs.

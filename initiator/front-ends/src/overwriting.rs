@@ -67,7 +67,8 @@ mod tests {
             "this overwrites namespace 3 (1 MiB); confirm it with --destroy-data 3"
         );
         assert!(confirm(&namespace(), Some(1)).is_err());
-        let read_only = Namespace { read_only: true, ..namespace() };
+        let mut read_only = namespace();
+        read_only.read_only = true;
         assert!(confirm(&read_only, Some(3)).is_err());
     }
 }

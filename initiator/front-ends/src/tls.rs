@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::{Args, ValueEnum};
-use ringfab_initiator::auth::{CipherSuite, Derivation, Group, KeyRole};
+use ringfab_auth::{CipherSuite, Derivation, Group, KeyRole};
 use ringfab_initiator::{ConnectOptions, Tls, Transport, Url};
 
 use crate::context::Usage;
@@ -128,8 +128,8 @@ fn check_concatenation(options: &ConnectOptions) -> Result<(), Usage> {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use ringfab_auth::{Hash, KeySource, Policy};
     use ringfab_initiator::TlsKey;
-    use ringfab_initiator::auth::{Hash, KeySource, Policy};
 
     use super::*;
 
@@ -175,7 +175,7 @@ mod tests {
             cli.tls.settle(&mut url);
             let host = HostIdentity { nqn: "nqn.test".to_owned(), id: uuid::Uuid::from_u128(1) };
             let mut options = ConnectOptions::new(url, host);
-            let key = Key::Known(ringfab_initiator::auth::DhchapKey::parse(DHCHAP).expect("a key"));
+            let key = Key::Known(ringfab_auth::DhchapKey::parse(DHCHAP).expect("a key"));
             options.authentication = Some(Authentication::new(Keys { host: key, controller: None }));
             prepare(&mut options);
             cli.tls.apply(&mut options, None).map(|()| (options.concatenates(), options.uses_tls()))

@@ -65,7 +65,7 @@ fn new_host() -> Result<Host, Box<dyn Error>> {
     // A program takes these seeds from the system's random numbers: keys of registered memory come from the first.
     let seed = std::array::from_fn(|index| index as u8);
     let pool = vec![ClassLayout { buffer_bytes: BYTES, count: IN_FLIGHT + 64 }];
-    let config = HostConfig { pool, rnic: RnicConfig::new(0, seed), seed: 1 };
+    let config = HostConfig::new(pool, RnicConfig::new(0, seed), 1);
     Ok(Host::new(Reactor::new(&reactor)?, config)?)
 }
 

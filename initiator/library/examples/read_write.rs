@@ -1,11 +1,11 @@
-//! Reads and writes a remote disk with the blocking handle: calls that wait, from any thread. It writes to the disk!
+//! Reads and writes a remote disk with a handle that any thread may use: calls that wait. It writes to the disk!
 //!
 //! `cargo run -p ringfab-initiator --example read_write -- nvme+tcp://192.0.2.1/nqn.2026-01.org.example:disk`
 
 use std::error::Error;
 use std::thread;
 
-use ringfab_initiator::blocking::{Controller, EngineOptions};
+use ringfab_initiator::blocking::{Controller, Disk, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, IoError, Url};
 
 /// Threads that use the handle at once.
@@ -23,13 +23,13 @@ pub(crate) fn run(url: &str) -> Result<(), Box<dyn Error>> {
     let url: Url = url.parse()?;
     let host = HostIdentity::for_url(&url)?;
     let controller = Controller::connect(ConnectOptions::new(url, host), EngineOptions::default())?;
-    let nsid = controller.namespaces().first().ok_or("the controller has no namespace")?.nsid;
+    let disk = controller.disks().into_iter().next().ok_or("the controller has no namespace")?;
     thread::scope(|scope| {
         let threads: Vec<_> = (1..=THREADS)
             .map(|number| {
-                // Clones are the same controller.
-                let controller = controller.clone();
-                scope.spawn(move || write_and_read(&controller, nsid, number))
+                // Clones are the same disk.
+                let disk = disk.clone();
+                scope.spawn(move || write_and_read(&disk, number))
             })
             .collect();
         threads.into_iter().try_for_each(|thread| thread.join().expect("a thread that does not panic"))
@@ -40,13 +40,13 @@ pub(crate) fn run(url: &str) -> Result<(), Box<dyn Error>> {
 }
 
 /// The handle splits calls into commands, and takes offsets and lengths that are no multiples of a block.
-fn write_and_read(controller: &Controller, nsid: u32, number: u8) -> Result<(), IoError> {
+fn write_and_read(disk: &Disk, number: u8) -> Result<(), IoError> {
     let offset = u64::from(number) * 2 * BYTES as u64 + 10;
     let written = vec![number; BYTES];
-    controller.write_at(nsid, offset, &written, false)?;
-    controller.flush(nsid)?;
+    disk.write_at(offset, &written, false)?;
+    disk.flush()?;
     let mut read = vec![0; BYTES];
-    controller.read_at(nsid, offset, &mut read)?;
+    disk.read_at(offset, &mut read)?;
     assert!(read == written, "another one writes to this disk");
     Ok(())
 }

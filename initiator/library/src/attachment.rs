@@ -16,7 +16,7 @@ use crate::path::{ADMIN_WAITING_MAX, FinalError, Followers, Path, PathEvent, Que
 use crate::request::{AdminRequest, Asked, ControllerId, HostEvent, IoRequest, PathHandle, PathId, Refused};
 use crate::resources::{Resources, Route, timer_token};
 use crate::transport::{Arrival, ConnectionEvent};
-use crate::volume::Volumes;
+use crate::volume::{NamedPath, Volumes};
 
 /// The volumes of a subsystem, and the paths to it.
 pub(crate) struct Attachment {
@@ -154,7 +154,8 @@ impl Attachment {
                 }
                 return;
             }
-            self.volumes.refused(resources, (route.path, path), command, entry);
+            let from = NamedPath { id: route.path, path };
+            self.volumes.refused(resources, from, command, entry);
         }
         self.settle(resources);
     }
@@ -218,7 +219,8 @@ impl Attachment {
                 path.liveness().set_delayed(self.volumes.delayed(id));
                 self.volumes.take_back(resources, id, path.reports().unanswered());
                 if let Some(event) = path.reports().next() {
-                    on_path_event(&mut self.volumes, resources, (self.id, id, path), event);
+                    let from = NamedPath { id, path };
+                    on_path_event(&mut self.volumes, resources, self.id, from, event);
                     settled = false;
                 }
             }
@@ -256,9 +258,11 @@ impl Attachment {
 fn on_path_event(
     volumes: &mut Volumes,
     resources: &mut Resources,
-    (controller, id, path): (ControllerId, PathId, &mut Path),
+    controller: ControllerId,
+    from: NamedPath<'_>,
     event: PathEvent,
 ) {
+    let NamedPath { id, path } = from;
     match event {
         PathEvent::Identified { found, listed } => {
             let needed = path.role().needed_by_followers();
@@ -302,7 +306,7 @@ fn on_path_event(
                 resources.events.push_with(|| HostEvent::Detached { controller, trouble });
             }
         }
-        event => on_namespace_event(volumes, resources, (id, path), event),
+        event => on_namespace_event(volumes, resources, NamedPath { id, path }, event),
     }
 }
 
@@ -310,9 +314,10 @@ fn on_path_event(
 fn on_namespace_event(
     volumes: &mut Volumes,
     resources: &mut Resources,
-    (id, path): (PathId, &Path),
+    from: NamedPath<'_>,
     event: PathEvent,
 ) {
+    let NamedPath { id, path } = from;
     match event {
         PathEvent::NamespacesChanged => volumes.namespaces_may_have_changed(id),
         PathEvent::Changes(changed) if volumes.are_only_new(&changed) => {

@@ -14,8 +14,7 @@ use ringfab_spec::auth::FailureExplanation;
 /// ```
 /// use std::time::Duration;
 ///
-/// use ringfab_initiator::auth::{Group, Hash, KeySource, Policy};
-/// use ringfab_initiator::{Authentication, Key, Keys};
+/// use ringfab_initiator::{Authentication, Group, Hash, Key, KeySource, Keys, Policy};
 ///
 /// # fn main() -> Result<(), String> {
 /// let host = Key::At(KeySource::parse("file:/etc/ringfab/keys/host")?);
@@ -98,6 +97,7 @@ impl Keys {
 
 /// Why this host and a controller have not authenticated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum AuthenticationFailure {
     /// The controller asks for it, and there is no key.
     #[error("the target asks this host to authenticate, and no key is given for it")]
@@ -168,58 +168,6 @@ fn refused(refusal: &Refusal) -> String {
     }
 }
 
-impl AuthenticationFailure {
-    /// What to do about it.
-    pub(crate) fn hint(&self) -> &'static str {
-        let Self::Refused(refusal) = self else {
-            return match self {
-                Self::NoKey => "give the key that the target has for this host NQN (--keys, or --dhchap-key)",
-                Self::NotAsked => {
-                    "give the target a key for this host NQN, or leave the controller key out if that is not wanted"
-                }
-                Self::NoKeyForTls => {
-                    "give the key for TLS that the target has for this host NQN (--tls-key), and the one for \
-                     authentication if it has one (--dhchap-key)"
-                }
-                Self::SecureChannel => {
-                    "give the key for TLS that the target has for this host NQN (--tls-key); if it has none, use \
-                     --concat, which has authentication make one"
-                }
-                Self::NothingToConcatenate => {
-                    "give the key that the target has for this host NQN (--keys, or --dhchap-key)"
-                }
-                Self::OnlyOnce => "reset the controller to authenticate anew (`ringfab reset`)",
-                Self::NoConcatenation => {
-                    "give the target a key for this host NQN (dhchap_key), or connect without --concat"
-                }
-                Self::MakesNoKey(_) => "offer another one (--dhchap-hashes, --dhchap-groups)",
-                _ => "correct the file, or name another one",
-            };
-        };
-        match (refusal.by, refusal.explanation) {
-            (RefusedBy::Peer, FailureExplanation::AUTHENTICATION_FAILED) => {
-                "compare the key with the one that the target has for this host NQN; if a controller key is given \
-                 here, the target needs one, too"
-            }
-            (RefusedBy::Us, FailureExplanation::AUTHENTICATION_FAILED) => {
-                "compare the controller key with the target's, and see who answers at this address"
-            }
-            (_, FailureExplanation::SECURE_CHANNEL_MISMATCH) => {
-                "for --concat the target's listener needs TLS beside clear text (tls = \"allowed\"), and its subsystem \
-                 must not refuse concatenation"
-            }
-            (_, FailureExplanation::HASH_NOT_USABLE) => {
-                "allow one that the target allows (--dhchap-hashes here, dhchap_hashes there)"
-            }
-            (_, FailureExplanation::GROUP_NOT_USABLE) => {
-                "allow one that the target allows (--dhchap-groups here, dhchap_groups there)"
-            }
-            (RefusedBy::Us, _) => "see the target's log; it may have no controller key for this host NQN",
-            (RefusedBy::Peer, _) => "see the target's log, which names the reason",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use ringfab_auth::Hash;
@@ -237,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn each_refusal_is_a_sentence_of_its_own_with_what_to_do() {
+    fn each_refusal_is_a_sentence_of_its_own() {
         let explanations = [1, 2, 3, 4, 5, 6, 7, 0x99];
         let said = |by| explanations.map(|explanation| refusal(by, explanation).to_string());
         let by_peer = said(RefusedBy::Peer);
@@ -249,8 +197,6 @@ mod tests {
         let by_us = said(RefusedBy::Us);
         assert!(by_us[0].starts_with("the target has another controller key"));
         assert!(by_us[1..].iter().all(|text| text == "what we know"), "{by_us:?}");
-        assert!(refusal(RefusedBy::Peer, 4).hint().contains("--dhchap-hashes"));
-        assert!(refusal(RefusedBy::Us, 5).hint().contains("--dhchap-groups"));
     }
 
     #[test]

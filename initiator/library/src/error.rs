@@ -1,4 +1,5 @@
-//! Errors: one sentence that says what failed, at which step, what the peer answered and what to try.
+//! Errors: one sentence that says what failed, at which step and what the peer answered. What a user can do about it is
+//! said by whoever has one, from the typed cause.
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::wire::data::Short;
 
 /// A step of attaching a controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Step {
     /// Host name to address.
     Resolve,
@@ -61,7 +63,8 @@ impl std::fmt::Display for Step {
 
 /// Why a controller is not attached (any more).
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{peer}: {step}: {cause}{}", hint_text(.step, .cause))]
+#[error("{peer}: {step}: {cause}")]
+#[non_exhaustive]
 pub struct ConnectError {
     /// Host, port and subsystem.
     pub peer: String,
@@ -72,14 +75,15 @@ pub struct ConnectError {
 }
 
 impl ConnectError {
-    /// What to try, which is the end of its text, too.
-    pub fn advice(&self) -> Option<&str> {
-        hint(self.step, &self.cause)
+    /// An error of a peer: host, port and subsystem.
+    pub fn new(peer: String, step: Step, cause: Cause) -> Self {
+        Self { peer, step, cause }
     }
 }
 
 /// What happened at a [`Step`].
 #[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Cause {
     /// The host name has no address.
     #[error("the name has no address ({0})")]
@@ -226,6 +230,7 @@ impl Cause {
 
 /// Why a command did not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum IoError {
     /// The controller's answer.
     #[error("{}", .0.name_in_nvm().map_or_else(|| .0.to_string(), str::to_owned))]
@@ -257,7 +262,7 @@ pub enum IoError {
         /// Bytes that are needed.
         needed: u32,
     },
-    /// The request cannot be expressed as a command.
+    /// It was not sent: what it wants is not there, or cannot be expressed as a command. The controller has not said so.
     #[error("{0}")]
     Refused(SubmitError),
 }
@@ -286,6 +291,8 @@ impl From<IoError> for std::io::Error {
             IoError::NoPath => ErrorKind::NotConnected,
             IoError::TimedOut => ErrorKind::TimedOut,
             IoError::Cancelled => ErrorKind::Interrupted,
+            IoError::Refused(SubmitError::NoCommand(_)) => ErrorKind::Unsupported,
+            IoError::Refused(SubmitError::NoNamespace(_)) => ErrorKind::NotFound,
             IoError::Refused(_) => ErrorKind::InvalidInput,
             IoError::Short { .. } => ErrorKind::InvalidData,
         };
@@ -295,6 +302,7 @@ impl From<IoError> for std::io::Error {
 
 /// Why a request was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum SubmitError {
     /// As many requests wait as may: take events first.
     #[error("as many requests wait as may")]
@@ -321,16 +329,16 @@ pub enum SubmitError {
     /// The blocks are not all within the namespace.
     #[error("the blocks reach beyond the end of the namespace")]
     Range,
+    /// The transport of this machine cannot carry such a command, however long it waits.
+    #[error("the transport cannot carry that much data with one command")]
+    Transport,
 }
 
 impl From<SubmitError> for IoError {
     fn from(reason: SubmitError) -> Self {
         match reason {
-            SubmitError::NoNamespace(_) => IoError::Status(Status::INVALID_NAMESPACE),
-            SubmitError::NoCommand(_) => IoError::Status(Status::INVALID_OPCODE),
-            SubmitError::Range => IoError::Status(Status::LBA_OUT_OF_RANGE),
-            SubmitError::Full | SubmitError::Length | SubmitError::Buffer => IoError::Refused(reason),
             SubmitError::Gone | SubmitError::NotReady => IoError::NoPath,
+            _ => IoError::Refused(reason),
         }
     }
 }
@@ -347,64 +355,6 @@ fn status_text(command: &str, status: &Status) -> String {
     };
     let code = format!("status type {:#x} code {:#04x}", status.sct(), status.sc());
     name.map_or(code.clone(), |name| format!("{name} ({code})"))
-}
-
-fn hint_text(step: &Step, cause: &Cause) -> String {
-    hint(*step, cause).map_or_else(String::new, |hint| format!("; {hint}"))
-}
-
-/// What to try.
-fn hint(step: Step, cause: &Cause) -> Option<&str> {
-    match (step, cause) {
-        (_, Cause::Field { field, .. }) => Some(field.hint()),
-        (_, Cause::Authentication(failure)) => Some(failure.hint()),
-        (_, Cause::Tls(failure)) => Some(failure.hint()),
-        (Step::Tls, _) => Some("check that the target's listener has TLS"),
-        (_, Cause::NotReady { .. }) => {
-            Some("see the target's status and log; it is served as soon as its disk is")
-        }
-        (_, Cause::Status { command: "Connect", status }) => connect_hint(*status),
-        (Step::Resolve, Cause::Name(_)) => Some("check the host name, or give the address as a number"),
-        // What this machine lacks has nothing to do with the way to the target.
-        (_, Cause::Local(_)) => None,
-        (Step::Connect, _) => Some("check that a target listens there and that no firewall is in between"),
-        (Step::Mpa | Step::Initialize, Cause::Unanswered(_)) => Some(
-            "the target may be starting or stopping, so try again. If that does not help, the port is for the other \
-                 transport (nvme+rdma:// or nvme+tcp://), or requires TLS (--tls-key)",
-        ),
-        (Step::Mpa, Cause::Rejected(_)) => Some("try a smaller queue depth, and see the target's log"),
-        (Step::Mpa, _) => {
-            Some("check that the port is for NVMe/RDMA over iWARP, not RoCE; for NVMe/TCP write nvme+tcp://")
-        }
-        (Step::Initialize, Cause::TimedOut { .. } | Cause::Disconnected(_) | Cause::Fabric(_)) => Some(
-            "check that the port is for NVMe/TCP (for NVMe/RDMA write nvme+rdma://), and does not require TLS (for \
-                 that, give --tls-key)",
-        ),
-        // One that refuses may be gone before it has said so.
-        (Step::Authenticate, Cause::Disconnected(_)) => {
-            Some("the target may refuse the key of this host; its log names the reason")
-        }
-        (Step::Authenticate, Cause::Status { .. } | Cause::TimedOut { .. }) => {
-            Some("see the target's log, which names the reason")
-        }
-        (Step::Ready, Cause::TimedOut { .. }) => Some("see the target's log; its namespaces may be busy"),
-        (_, Cause::Changed { .. }) => Some("detach, check the target's configuration, and attach again"),
-        _ => None,
-    }
-}
-
-fn connect_hint(status: Status) -> Option<&'static str> {
-    match status.code() {
-        Status::CONNECT_INVALID_PARAMETERS => Some("see the target's log, which has the reason"),
-        Status::CONNECT_CONTROLLER_BUSY => {
-            Some("the target has no controller left; detach another host or try later")
-        }
-        Status::CONNECT_INCOMPATIBLE_FORMAT => Some("the target speaks another version of Fabrics"),
-        Status::AUTHENTICATION_REQUIRED => Some(
-            "the target requires a key of this host and has none: give it one there, and give that here, too",
-        ),
-        _ => None,
-    }
 }
 
 impl Short {
@@ -428,19 +378,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lack_of_this_machine_is_no_reason_to_look_at_firewalls() {
-        let said = |step, cause| ConnectError { peer: "there".to_owned(), step, cause }.to_string();
-        let local = Cause::Local("this machine has no network interface eth7".to_owned());
-        assert_eq!(
-            said(Step::Resolve, local.clone()),
-            "there: resolve: this machine has no network interface eth7"
-        );
-        assert!(!said(Step::Connect, local).contains("firewall"));
-        let refused = Cause::Fabric("Connection refused".to_owned());
-        assert!(said(Step::Connect, refused).contains("; check that a target listens there"));
-    }
-
-    #[test]
     fn a_controller_that_the_target_has_given_up_is_no_reason_to_give_up() {
         let subsystem = Nqn::new("nqn.2026-11.org.ringfab:one").expect("a name");
         let sent = ConnectData::new([9; 16], 6, subsystem, subsystem);
@@ -455,22 +392,20 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_has_just_gone_is_not_taken_for_something_else() {
-        for step in [Step::Initialize, Step::Mpa] {
-            let cause = Cause::Unanswered("Broken pipe".to_owned());
-            let said = ConnectError { peer: "there".to_owned(), step, cause }.to_string();
-            let first =
-                format!("there: {step}: the connection ended before the target answered: Broken pipe; ");
-            assert!(said.starts_with(&(first + "the target may be starting or stopping")), "{said}");
+    fn what_was_refused_here_is_no_status_of_the_controller() {
+        for reason in [
+            SubmitError::NoNamespace(2),
+            SubmitError::NoCommand("Verify"),
+            SubmitError::Range,
+            SubmitError::Full,
+            SubmitError::Length,
+            SubmitError::Buffer,
+            SubmitError::Transport,
+        ] {
+            assert_eq!(IoError::from(reason), IoError::Refused(reason));
         }
-    }
-
-    #[test]
-    fn the_other_transport_is_named() {
-        let said = |step, cause| ConnectError { peer: "there".to_owned(), step, cause }.to_string();
-        let other = Cause::Fabric("no PDU of NVMe/TCP".to_owned());
-        assert!(said(Step::Initialize, other).contains("for NVMe/RDMA write nvme+rdma://"));
-        let other = Cause::Fabric("the peer speaks NVMe/TCP".to_owned());
-        assert!(said(Step::Mpa, other).contains("for NVMe/TCP write nvme+tcp://"));
+        let unsupported = std::io::Error::from(IoError::from(SubmitError::NoCommand("Verify")));
+        assert_eq!(unsupported.kind(), std::io::ErrorKind::Unsupported);
+        assert_eq!(unsupported.to_string(), "the controller does not have Verify");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::mem;
+use std::os::fd::BorrowedFd;
 
 use ringfab_base::{SlotId, Slots, SplitMix64};
 use ringfab_fabric::rdma::{Rnic, RnicConfig, RnicCounters};
@@ -25,6 +26,7 @@ use crate::transport::{self, Arrival, ConnectionEvent, Endpoint, TransportHandle
 
 /// How a [`Host`] is built.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct HostConfig {
     /// Buffers for I/O and admin data. Every class must hold at least a page, and one at least 4 KiB.
     pub pool: Vec<ClassLayout>,
@@ -32,6 +34,13 @@ pub struct HostConfig {
     pub rnic: RnicConfig,
     /// Seed of the jitter of reconnects.
     pub seed: u64,
+}
+
+impl HostConfig {
+    /// With these buffers, this software RNIC, and this seed of the jitter.
+    pub fn new(pool: Vec<ClassLayout>, rnic: RnicConfig, seed: u64) -> Self {
+        Self { pool, rnic, seed }
+    }
 }
 
 /// One core's end of NVMe over Fabrics: its reactor, its RNIC, its buffers and the controllers attached to it.
@@ -205,7 +214,7 @@ impl Host {
     }
 
     /// The same for one disk only: another one that has got its number is not reached, as far as the controller has
-    /// told of it. Once it has, what still waits for the old one ends with Invalid Namespace.
+    /// told of it. Once it has, what still waits for the old one ends with [`SubmitError::NoNamespace`].
     ///
     /// # Errors
     /// As [`Host::submit`]; [`SubmitError::NoNamespace`] also when the namespace is another disk.
@@ -315,15 +324,8 @@ impl Host {
     /// # Errors
     /// Only when the ring itself is broken.
     pub fn turn(&mut self, wait: Wait) -> io::Result<()> {
-        let resources = &mut self.resources;
-        // The caller may have given buffers back that a transport waits for.
-        let resumed = resources.transports.poll(&mut resources.reactor);
-        resources.transports.flush(&mut resources.reactor);
-        // What flushing has brought about must not be slept over.
-        let happened = self.take_events();
-        let busy = resumed || happened || !self.resources.events.is_empty();
         let wait = match wait {
-            _ if busy || !self.resources.transports.may_sleep(&mut self.resources.reactor) => Wait::No,
+            _ if self.begin_turn() => Wait::No,
             Wait::Event if self.resources.io_outstanding > 0 => Wait::Answer,
             wait => wait,
         };
@@ -344,6 +346,30 @@ impl Host {
         Ok(())
     }
 
+    /// A descriptor for a program that has a loop of its own and waits there, with poll(2) or in an epoll, beside other
+    /// descriptors.
+    ///
+    /// Such a program calls [`Host::turn`] with [`Wait::No`] whenever it is readable, and takes the events. Before it
+    /// waits, it calls [`Host::prepare_to_wait`]. It watches its own eventfds itself, not with the reactor. The example
+    /// `own_loop` shows it.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] where the reactor is simulated; the kernel's refusal.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        ringfab_reactor::descriptor(&self.resources.reactor)
+    }
+
+    /// Starts what was submitted, and has [`Host::descriptor`] become readable with whatever needs a turn next: an
+    /// answer, a timer, a message of another thread. Returns whether the program may wait for that. If not, there is
+    /// something to do already: a turn or an event.
+    ///
+    /// # Errors
+    /// Only when the ring itself is broken.
+    pub fn prepare_to_wait(&mut self) -> io::Result<bool> {
+        let is_busy = self.begin_turn();
+        Ok(!is_busy && ringfab_reactor::prepare_to_wait(&mut self.resources.reactor)?)
+    }
+
     /// The next event, in order.
     pub fn next_event(&mut self) -> Option<HostEvent> {
         // Asked before it is taken, so that an event is not moved past what is done without one.
@@ -357,6 +383,19 @@ impl Host {
     #[inline]
     pub fn exchange_events(&mut self, taken: &mut Events<HostEvent>) -> bool {
         self.resources.events.exchange(taken)
+    }
+
+    /// Starts what was submitted. Returns whether there is something to do already, which must not be slept over.
+    #[inline]
+    fn begin_turn(&mut self) -> bool {
+        let resources = &mut self.resources;
+        // The caller may have given buffers back that a transport waits for.
+        let resumed = resources.transports.poll(&mut resources.reactor);
+        resources.transports.flush(&mut resources.reactor);
+        // What flushing has brought about counts, too.
+        let happened = self.take_events();
+        let busy = resumed || happened || !self.resources.events.is_empty();
+        busy || !self.resources.transports.may_sleep(&mut self.resources.reactor)
     }
 
     /// Hands out what the transports have to say; whether it was anything.

@@ -27,6 +27,7 @@ pub struct HostIdentity {
 
 /// Why there is no identity.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum IdentityError {
     /// A file is there, but cannot be read.
     #[error("cannot read {}: {source}", path.visible())]

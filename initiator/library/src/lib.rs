@@ -2,14 +2,17 @@
 //!
 //! There are two ways to use it:
 //!
-//! - [`blocking::Controller`] is a handle that any thread may use. Its calls wait, and take bytes of any alignment.
+//! - [`blocking::Controller`] is a handle that any thread may use, and has a [`blocking::Disk`] for each namespace. Its
+//!   calls wait, and take bytes of any alignment.
 //! - [`Host`] is the engine: one thread, completion based. For several cores, start one engine on each. A program
 //!   submits [`IoRequest`]s, calls [`Host::turn`], and takes [`HostEvent`]s. Data stays in the engine's [`Pool`].
 //!
 //! A [`blocking::EngineClient`] combines both: it runs on the threads that the handle has started.
 //!
-//! [`discovery::discover`] lists subsystems. The examples `read_write`, `many_commands` and `discovery` show each of
-//! these.
+//! A program with a loop of its own waits for an engine beside other descriptors: [`Host::descriptor`].
+//!
+//! [`discovery::discover`] lists subsystems. The examples `read_write`, `many_commands`, `own_loop` and `discovery` show
+//! each of these.
 //!
 //! ```no_run
 //! use ringfab_initiator::blocking::{Controller, EngineOptions};
@@ -19,8 +22,9 @@
 //! let url: Url = "nvme+tcp://192.0.2.1/nqn.2026-01.org.example:disk".parse()?;
 //! let options = ConnectOptions::new(url.clone(), HostIdentity::for_url(&url)?);
 //! let controller = Controller::connect(options, EngineOptions::default())?;
-//! controller.write_at(1, 4096, b"hello", false)?;
-//! controller.flush(1)?;
+//! let disk = controller.disk(1).ok_or("there is no namespace 1")?;
+//! disk.write_at(4096, b"hello", false)?;
+//! disk.flush()?;
 //! controller.detach()?;
 //! # Ok(())
 //! # }
@@ -46,6 +50,8 @@ mod allowed;
 mod attachment;
 mod authentication;
 pub mod blocking;
+pub mod bytes;
+mod cancel;
 mod chooser;
 mod command;
 mod delayed;
@@ -86,13 +92,15 @@ pub use request::{
     IoRequest, PathId, Refused,
 };
 pub use ringfab_auth::{
-    self as auth, ConfiguredPsk, Derivation, DhchapKey, KeyRole, KeySource, Policy, Refusal,
+    CipherSuite, ConfiguredPsk, Derivation, DhchapKey, Group, Hash, KeyRole, KeySource, Policy, Refusal,
+    RefusedBy,
 };
 pub use ringfab_fabric::rdma::{DisconnectReason, RnicConfig, RnicCounters};
 pub use ringfab_fabric::{CopiedBytes, Events, ZoneError, ZonedIp};
-pub use ringfab_memory::{self as memory, Buffer, ClassLayout, Pool, SharedBuffer};
-pub use ringfab_reactor::{self as reactor, Completion, Reactor, ReactorConfig, Token, Wait};
-pub use ringfab_spec::{self as spec, CompletionEntry, NqnError, Status, SubmissionEntry};
+pub use ringfab_memory::{Buffer, ClassLayout, Pool, SharedBuffer};
+pub use ringfab_reactor::{Completion, Payload, Reactor, ReactorConfig, Time, TimerId, Token, Wait};
+pub use ringfab_spec::auth::{FailureExplanation, FailureReason};
+pub use ringfab_spec::{CompletionEntry, Nqn, NqnError, Status, SubmissionEntry};
 pub use tls::{Tls, TlsFailure, TlsKey};
 pub use url::{DigestOptions, HostName, Provider, TcpOptions, Transport, Url, UrlError};
 pub use uuid::Uuid;

@@ -1,5 +1,7 @@
 //! What the initiator knows of a controller and its namespaces.
 
+use std::ops::Range;
+
 use uuid::Uuid;
 
 /// A range of logical blocks.
@@ -11,8 +13,16 @@ pub struct BlockRange {
     pub nlb: u32,
 }
 
+impl BlockRange {
+    /// The blocks, by number.
+    pub fn blocks(&self) -> Range<u64> {
+        self.lba..self.lba.saturating_add(self.nlb.into())
+    }
+}
+
 /// A namespace as its Identify data describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Namespace {
     /// Its identifier within the subsystem.
     pub nsid: u32,
@@ -52,6 +62,29 @@ pub struct Namespace {
 }
 
 impl Namespace {
+    /// A namespace without identifiers that can be read, written and flushed, and nothing else.
+    pub fn new(nsid: u32, blocks: u64, block_bytes: u32) -> Self {
+        Self {
+            nsid,
+            blocks,
+            block_bytes,
+            identity: NamespaceIdentity::default(),
+            read_only: false,
+            transfer_blocks_max: 65_536,
+            write_zeroes_blocks_max: 0,
+            write_zeroes_deallocates: false,
+            compares: false,
+            verify_blocks_max: 0,
+            discard_blocks_max: 0,
+            discard_ranges_max: 0,
+            discard_total_blocks_max: 0,
+            reports_allocation: false,
+            deallocated_reads_zeroes: false,
+            preferred_write_blocks: 1,
+            ana_group: 0,
+        }
+    }
+
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks.saturating_mul(u64::from(self.block_bytes))
@@ -111,6 +144,7 @@ fn hex(bytes: &[u8]) -> String {
 
 /// A controller as its properties and Identify data describe it.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ControllerInfo {
     /// Controller identifier.
     pub cntlid: u16,

@@ -28,6 +28,7 @@ use crate::url::{Transport, Url};
 /// # }
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct ConnectOptions {
     /// Where it is; `queues`, `depth` and `keep_alive` there win over those here.
     pub url: Url,
@@ -141,6 +142,7 @@ impl ConnectOptions {
 
 /// Limits on how long things take. All must be longer than zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Timeouts {
     /// Host name to address.
     pub resolve: Duration,
@@ -173,6 +175,7 @@ impl Default for Timeouts {
 
 /// What happens between the loss of a controller and its return, and to commands that are told to come again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ReconnectPolicy {
     /// Delay before the first attempt.
     pub delay: Duration,
@@ -189,17 +192,40 @@ pub struct ReconnectPolicy {
     pub retries: u8,
 }
 
-impl Default for ReconnectPolicy {
+impl ReconnectPolicy {
     /// First after 0.5 s, then doubling up to 10 s, given up after 10 minutes; I/O waits. Five retries.
+    pub const DEFAULT: Self = Self {
+        delay: Duration::from_millis(500),
+        factor_percent: 200,
+        delay_max: Duration::from_secs(10),
+        controller_loss_timeout: Some(Duration::from_secs(600)),
+        fast_io_fail_timeout: None,
+        retries: 5,
+    };
+
+    /// The same policy, with another delay before the first attempt.
+    #[must_use]
+    pub const fn with_delay(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// The same policy, with another time after which a controller is given up.
+    #[must_use]
+    pub const fn with_controller_loss_timeout(self, timeout: Option<Duration>) -> Self {
+        Self { controller_loss_timeout: timeout, ..self }
+    }
+
+    /// The same policy, with another time after which I/O fails.
+    #[must_use]
+    pub const fn with_fast_io_fail_timeout(self, timeout: Option<Duration>) -> Self {
+        Self { fast_io_fail_timeout: timeout, ..self }
+    }
+}
+
+impl Default for ReconnectPolicy {
+    /// [`ReconnectPolicy::DEFAULT`].
     fn default() -> Self {
-        Self {
-            delay: Duration::from_millis(500),
-            factor_percent: 200,
-            delay_max: Duration::from_secs(10),
-            controller_loss_timeout: Some(Duration::from_secs(600)),
-            fast_io_fail_timeout: None,
-            retries: 5,
-        }
+        Self::DEFAULT
     }
 }
 

@@ -1,24 +1,21 @@
 //! The field of a Connect that a controller refuses, by its name and with what we sent in it.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::mem::offset_of;
 
-use ringfab_base::shell_word;
 use ringfab_spec::cqe::ConnectParameter;
-use ringfab_spec::nqn::DISCOVERY_NQN;
 use ringfab_spec::sqe::{ConnectCommand, ConnectData};
 use ringfab_spec::{FromBytes as _, IntoBytes as _, SubmissionEntry};
 use uuid::Uuid;
 
 use crate::wire::answers;
 
-/// The field, its value and what to try.
+/// The field of a Connect that a controller refuses: its name in the specification, and what we sent in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedField {
     name: &'static str,
     value: String,
-    hint: Cow<'static, str>,
+    subsystem: Option<String>,
 }
 
 impl RefusedField {
@@ -38,20 +35,7 @@ impl RefusedField {
     pub(crate) fn host(data: &[u8]) -> Option<Self> {
         let (data, _) = ConnectData::read_from_prefix(data).ok()?;
         let [host, subsystem] = [&data.hostnqn, &data.subnqn].map(answers::nqn_text);
-        let allow = if subsystem == DISCOVERY_NQN {
-            format!("`ringfab-target host allow {}`", shell_word(&host))
-        } else {
-            format!(
-                "`ringfab-target host allow {} --subsystem {}`",
-                shell_word(&host),
-                shell_word(&subsystem)
-            )
-        };
-        let hint = format!(
-            "allow this host there ({allow}), or use TLS (--tls-key) if the target requires it; the target's log has \
-             the reason"
-        );
-        Some(Self { name: "HOSTNQN", value: host, hint: hint.into() })
+        Some(Self::known("HOSTNQN", host, Some(subsystem)))
     }
 
     fn of_command(offset: usize, sent: &SubmissionEntry) -> Option<Self> {
@@ -61,24 +45,15 @@ impl RefusedField {
         const CATTR: usize = offset_of!(ConnectCommand, cattr);
         const KATO: usize = offset_of!(ConnectCommand, kato);
         let command = ConnectCommand::read_from_bytes(sent.as_bytes()).ok()?;
-        let (name, value, hint) = match offset {
-            RECFMT => ("RECFMT", "0".to_owned(), "the target speaks another version of Fabrics"),
-            QID => ("QID", command.qid.get().to_string(), "ask for fewer queues (queues=)"),
-            SQSIZE => {
-                let entries = u32::from(command.sqsize_z.get()) + 1;
-                ("SQSIZE", format!("{entries} entries"), "try a smaller queue depth (depth=)")
-            }
-            CATTR => {
-                let hint = "the target cannot go without flow control of submission queues";
-                ("CATTR", format!("{:#04x}", command.cattr), hint)
-            }
-            KATO => {
-                let hint = "try another keep-alive timeout (keepalive=)";
-                ("KATO", format!("{} ms", command.kato.get()), hint)
-            }
+        let (name, value) = match offset {
+            RECFMT => ("RECFMT", "0".to_owned()),
+            QID => ("QID", command.qid.get().to_string()),
+            SQSIZE => ("SQSIZE", format!("{} entries", u32::from(command.sqsize_z.get()) + 1)),
+            CATTR => ("CATTR", format!("{:#04x}", command.cattr)),
+            KATO => ("KATO", format!("{} ms", command.kato.get())),
             _ => return None,
         };
-        Some(Self { name, value, hint: hint.into() })
+        Some(Self::known(name, value, None))
     }
 
     fn of_data(offset: usize, data: &ConnectData) -> Option<Self> {
@@ -86,23 +61,14 @@ impl RefusedField {
         const CNTLID: usize = offset_of!(ConnectData, cntlid);
         const SUBNQN: usize = offset_of!(ConnectData, subnqn);
         const HOSTNQN: usize = offset_of!(ConnectData, hostnqn);
-        let (name, value, hint) = match offset {
-            HOSTID => {
-                let hint = "a host has one identifier for all that it attaches (hostid=)";
-                ("HOSTID", Uuid::from_bytes(data.hostid).to_string(), hint)
-            }
-            CNTLID => {
-                let hint = "the target has given the controller up; attach it again";
-                ("CNTLID", format!("{:#x}", data.cntlid.get()), hint)
-            }
-            SUBNQN => {
-                let hint = "check the subsystem NQN with `ringfab discover`";
-                ("SUBNQN", answers::nqn_text(&data.subnqn), hint)
-            }
-            HOSTNQN => ("HOSTNQN", answers::nqn_text(&data.hostnqn), "check the NQN of this host (hostnqn=)"),
+        let (name, value) = match offset {
+            HOSTID => ("HOSTID", Uuid::from_bytes(data.hostid).to_string()),
+            CNTLID => ("CNTLID", format!("{:#x}", data.cntlid.get())),
+            SUBNQN => ("SUBNQN", answers::nqn_text(&data.subnqn)),
+            HOSTNQN => ("HOSTNQN", answers::nqn_text(&data.hostnqn)),
             _ => return None,
         };
-        Some(Self { name, value, hint: hint.into() })
+        Some(Self::known(name, value, None))
     }
 
     /// Whether it is the controller that is refused.
@@ -110,9 +76,24 @@ impl RefusedField {
         self.name == "CNTLID"
     }
 
-    /// What to try.
-    pub fn hint(&self) -> &str {
-        &self.hint
+    /// A field by its name, such as `HOSTNQN`, with the value that was sent. `subsystem` is the one that refuses a host.
+    pub fn known(name: &'static str, value: String, subsystem: Option<String>) -> Self {
+        Self { name, value, subsystem }
+    }
+
+    /// Its name in the specification (Base 2.0, section 6.3).
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// What was sent in it, as text.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// The NQN of the subsystem that does not allow this host, where that is why.
+    pub fn subsystem(&self) -> Option<&str> {
+        self.subsystem.as_deref()
     }
 }
 
@@ -129,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_field_has_its_name_our_value_and_a_hint() {
+    fn a_refused_field_has_its_name_and_our_value() {
         let sent = SubmissionEntry::connect(0, 3, 129, 5_000, false);
         let name = |text| Nqn::new(text).expect("a name");
         let data = ConnectData::new(
@@ -139,19 +120,22 @@ mod tests {
             name("nqn.2026-11.org.ringfab:me"),
         );
         let refused = |parameter| RefusedField::new(parameter, &sent, data.as_bytes());
-        for (parameter, said, hint) in [
-            (ConnectParameter::Command(44), "SQSIZE, which is 129 entries", "depth="),
-            (ConnectParameter::Command(42), "QID, which is 3", "queues="),
-            (ConnectParameter::Command(48), "KATO, which is 5000 ms", "keepalive="),
-            (ConnectParameter::Data(256), "SUBNQN, which is nqn.2026-11.org.ringfab:disk", "discover"),
-            (ConnectParameter::Data(512), "HOSTNQN, which is nqn.2026-11.org.ringfab:me", "hostnqn="),
-            (ConnectParameter::Data(0), "HOSTID, which is 11111111-1111-1111-1111-111111111111", "hostid="),
-            (ConnectParameter::Data(16), "CNTLID, which is 0x7", "attach it again"),
+        for (parameter, said) in [
+            (ConnectParameter::Command(44), "SQSIZE, which is 129 entries"),
+            (ConnectParameter::Command(42), "QID, which is 3"),
+            (ConnectParameter::Command(48), "KATO, which is 5000 ms"),
+            (ConnectParameter::Data(256), "SUBNQN, which is nqn.2026-11.org.ringfab:disk"),
+            (ConnectParameter::Data(512), "HOSTNQN, which is nqn.2026-11.org.ringfab:me"),
+            (ConnectParameter::Data(0), "HOSTID, which is 11111111-1111-1111-1111-111111111111"),
+            (ConnectParameter::Data(16), "CNTLID, which is 0x7"),
         ] {
             let field = refused(parameter).expect("a field");
             assert_eq!(field.to_string(), said);
-            assert!(field.hint().contains(hint), "{}", field.hint());
+            assert!(said.starts_with(field.name()) && said.ends_with(field.value()), "{said}");
         }
+        let host = RefusedField::host(data.as_bytes()).expect("a field");
+        assert_eq!(host.to_string(), "HOSTNQN, which is nqn.2026-11.org.ringfab:me");
+        assert_eq!(host.subsystem(), Some("nqn.2026-11.org.ringfab:disk"));
         assert_eq!(refused(ConnectParameter::Command(0)), None);
         assert_eq!(refused(ConnectParameter::Data(900)), None);
     }

@@ -46,6 +46,7 @@ pub struct IoRequest {
 
 /// What an [`IoRequest`] does. LBAs and counts are in logical blocks, counted from one.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum IoOperation {
     /// Read into the start of `buffer`.
     Read {
@@ -189,6 +190,7 @@ pub(crate) enum Asked {
 
 /// What a [`Host`](crate::Host) tells its owner.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum HostEvent {
     /// An I/O command has ended.
     IoDone(IoDone),

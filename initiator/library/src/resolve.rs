@@ -22,7 +22,8 @@ pub(crate) fn resolve(
     options: &Arc<ConnectOptions>,
     path: PathHandle,
     question: u32,
-    (mailbox, is_simulated): (&Mailbox, bool),
+    mailbox: &Mailbox,
+    is_simulated: bool,
 ) -> Result<Option<Found>, Cause> {
     let elsewhere = has_key(options) && options.tls.as_ref().is_some_and(Tls::is_elsewhere);
     // What the kernel has to load for TLS, the engine does not wait for.

@@ -9,8 +9,7 @@ use ringfab_spec::Nqn;
 /// The key of this host for TLS. Connections over NVMe/TCP are over TLS then, unless the address says otherwise.
 ///
 /// ```
-/// use ringfab_initiator::auth::KeySource;
-/// use ringfab_initiator::{Tls, TlsKey};
+/// use ringfab_initiator::{KeySource, Tls, TlsKey};
 ///
 /// # fn main() -> Result<(), String> {
 /// let tls = Tls::new(TlsKey::At(KeySource::parse("file:/etc/ringfab/keys/host.tls")?));
@@ -74,6 +73,7 @@ impl Tls {
 
 /// Why a connection is not over TLS.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum TlsFailure {
     /// It shall be, and there is no key.
     #[error("the connection must be over TLS, and there is no key")]
@@ -87,21 +87,6 @@ pub enum TlsFailure {
     /// Both ends could not agree.
     #[error("{0}")]
     Handshake(String),
-}
-
-impl TlsFailure {
-    /// What to do about it.
-    pub(crate) fn hint(&self) -> &'static str {
-        match self {
-            Self::NoKey => "give the key that the target has for this host NQN (--keys, or --tls-key)",
-            Self::Key(_) => "correct the file, or name another one",
-            Self::Generated(_) => "see the target's log, which names the reason",
-            Self::Handshake(_) => {
-                "compare the key and both NQNs with the target's (`ringfab keys identity` shows what this host \
-                 offers), and see its log; its listener may have no TLS"
-            }
-        }
-    }
 }
 
 #[cfg(test)]

@@ -163,6 +163,7 @@ pub use ringfab_fabric::rdma::ProviderChoice as Provider;
 
 /// What is wrong with a text that should be an address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum UrlError {
     /// It begins with neither scheme.
     #[error(

@@ -32,11 +32,7 @@ impl Task {
 /// outlive whoever wanted it; it holds nothing but the mailbox. A path has one task at a time.
 ///
 /// Where there are to be no threads it is done here, as part of the turn.
-pub(crate) fn start(
-    task: Task,
-    (path, number): (PathHandle, u32),
-    resources: &Resources,
-) -> Result<(), Cause> {
+pub(crate) fn start(task: Task, path: PathHandle, number: u32, resources: &Resources) -> Result<(), Cause> {
     let mailbox = resources.mailbox.clone();
     let work = move || {
         let done = task.run();

@@ -76,6 +76,7 @@ fn opcode(operation: &IoOperation) -> u8 {
         IoOperation::WriteZeroes { .. } => 8,
         IoOperation::Discard { .. } => 9,
         IoOperation::Verify { .. } => 12,
+        other => panic!("{other:?} has no row here"),
     }
 }
 

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use ringfab_initiator::auth::{DhchapKey, Hash, Message, system_random};
+use ringfab_auth::{DhchapKey, Hash, Message, system_random};
 use ringfab_initiator::{
     Authentication, AuthenticationFailure, Cause, ConnectError, ConnectOptions, HostEvent, Key, Keys, Step,
 };

@@ -116,7 +116,8 @@ impl Drop for Reader {
 /// A controller with a reader as its client, and what the reader tells.
 fn reading(options: ConnectOptions) -> (Controller, Arc<AtomicBool>, Receiver<Told>) {
     let layout = ClassLayout { buffer_bytes: BUFFER_BYTES, count: 1 };
-    let engine = EngineOptions { client_buffers: vec![layout], ..EngineOptions::default() };
+    let mut engine = EngineOptions::default();
+    engine.client_buffers = vec![layout];
     let controller = Controller::connect(options, engine).expect("attached");
     controller.write_at(1, 2 * BLOCK as u64, &[7; BLOCK], false).expect("written");
     let (tell, told) = channel();

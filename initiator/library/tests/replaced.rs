@@ -38,7 +38,7 @@ fn what_waits_for_a_disk_that_is_gone_ends_and_what_comes_for_it_is_refused() {
     let request = write(&host, 7, 0, 1, 9);
     host.submit_to(controller, &old, request).expect("it is not known yet");
     let ended = done(&mut host, &mut peer);
-    let gone = IoError::Status(Status::INVALID_NAMESPACE.with_dnr());
+    let gone = IoError::Refused(SubmitError::NoNamespace(1));
     assert_eq!((ended.tag, ended.result), (7, Err(gone)));
     looked(&mut host, &mut peer);
     let request = write(&host, 8, 0, 1, 9);

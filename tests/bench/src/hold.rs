@@ -63,7 +63,7 @@ fn host(args: &HoldArgs) -> Result<Host> {
     rnic.crc = args.url.crc.unwrap_or(true);
     let count = BUFFERS_MIN + BUFFERS_EACH * args.count;
     let pool = vec![ClassLayout { buffer_bytes: BUFFER_BYTES, count }];
-    let config = HostConfig { pool, rnic, seed: 7 };
+    let config = HostConfig::new(pool, rnic, 7);
     Host::new(Reactor::new(&reactor).context("set up io_uring")?, config).context("set up the engine")
 }
 

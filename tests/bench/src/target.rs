@@ -10,7 +10,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ringfab_initiator::auth::{CipherSuite, ConfiguredPsk, DhchapKey, Hash, system_random};
+use ringfab_auth::{CipherSuite, ConfiguredPsk, DhchapKey, Hash, system_random};
 use ringfab_target::control::Request;
 use ringfab_target::control::client::ask;
 use serde_json::Value;

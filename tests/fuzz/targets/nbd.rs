@@ -9,7 +9,7 @@ mod export;
 mod negotiation;
 
 use ringfab_fuzz::fuzz_target;
-use ringfab_initiator::{Namespace, NamespaceIdentity};
+use ringfab_initiator::Namespace;
 use ringfab_proto::nbd::{Command, REQUEST_BYTES, Request};
 
 use export::Export;
@@ -50,24 +50,12 @@ fn negotiate(input: &[u8], piece: usize, exports: &[Export]) -> (Result<Progress
 }
 
 fn named(name: &str) -> Export {
-    let namespace = Namespace {
-        nsid: 1,
-        blocks: 1024,
-        block_bytes: 4096,
-        identity: NamespaceIdentity::default(),
-        read_only: false,
-        transfer_blocks_max: 32,
-        write_zeroes_blocks_max: 65536,
-        write_zeroes_deallocates: true,
-        compares: true,
-        verify_blocks_max: 65536,
-        discard_blocks_max: 65536,
-        discard_ranges_max: 256,
-        discard_total_blocks_max: u64::MAX,
-        reports_allocation: false,
-        deallocated_reads_zeroes: true,
-        preferred_write_blocks: 8,
-        ana_group: 0,
-    };
+    let mut namespace = Namespace::new(1, 1024, 4096);
+    namespace.transfer_blocks_max = 32;
+    namespace.write_zeroes_blocks_max = 65536;
+    namespace.discard_blocks_max = 65536;
+    namespace.discard_ranges_max = 256;
+    namespace.discard_total_blocks_max = u64::MAX;
+    namespace.preferred_write_blocks = 8;
     Export { name: name.to_owned(), description: String::new(), namespace, read_only: false, removed: false }
 }

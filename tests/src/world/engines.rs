@@ -117,7 +117,7 @@ impl Engine {
     fn new(world: &World, host: HostId, scenario: &Scenario, (client, number): (u64, u16)) -> Self {
         let seed = scenario.seed ^ (client + 1) << 32 ^ u64::from(number) << 48;
         let rnic = RnicConfig::new(0, [(client as u8 + 100) ^ (number as u8) << 4; 32]);
-        let config = HostConfig { pool: pool(), rnic, seed };
+        let config = HostConfig::new(pool(), rnic, seed);
         let mut host = Host::new(Reactor::simulated(world, host), config).expect("an engine");
         host.set_single_threaded();
         Self { host, phase: Phase::Away, lost: false }

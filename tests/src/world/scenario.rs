@@ -197,12 +197,10 @@ fn target_pool(random: &mut Random) -> Vec<ClassLayout> {
 }
 
 fn reconnect(random: &mut Random) -> ReconnectPolicy {
-    ReconnectPolicy {
-        delay: Duration::from_millis(random.pick(&[1, 20, 200])),
-        factor_percent: 200,
-        delay_max: Duration::from_millis(500),
-        controller_loss_timeout: None,
-        fast_io_fail_timeout: random.one_in(4).then_some(Duration::from_millis(300)),
-        retries: ReconnectPolicy::default().retries,
-    }
+    let mut policy = ReconnectPolicy::DEFAULT;
+    policy.delay = Duration::from_millis(random.pick(&[1, 20, 200]));
+    policy.delay_max = Duration::from_millis(500);
+    policy.controller_loss_timeout = None;
+    policy.fast_io_fail_timeout = random.one_in(4).then_some(Duration::from_millis(300));
+    policy
 }

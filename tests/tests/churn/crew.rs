@@ -89,5 +89,5 @@ fn engine(seed: u64, crew: u64) -> Host {
     key.fill_with(|| random.below(256) as u8);
     let rnic = RnicConfig::new(0, key);
     let reactor = Reactor::new(&config).expect("a ring");
-    Host::new(reactor, HostConfig { pool, rnic, seed }).expect("an engine")
+    Host::new(reactor, HostConfig::new(pool, rnic, seed)).expect("an engine")
 }

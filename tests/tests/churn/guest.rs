@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ringfab_initiator::{
     ConnectOptions, ControllerId, Host, HostEvent, HostIdentity, IoDone, IoError, IoOperation, IoRequest,
+    SubmitError,
 };
 use ringfab_spec::Status;
 use ringfab_tests::NQN;
@@ -333,8 +334,13 @@ impl Guest {
 
 /// There is none of that number any more, or another one, which is shorter.
 fn is_of_another_namespace(error: IoError) -> bool {
-    let (IoError::Status(status) | IoError::Exhausted { status, .. }) = error else { return false };
-    [Status::INVALID_NAMESPACE, Status::LBA_OUT_OF_RANGE].contains(&status.code())
+    match error {
+        IoError::Status(status) | IoError::Exhausted { status, .. } => {
+            [Status::INVALID_NAMESPACE, Status::LBA_OUT_OF_RANGE].contains(&status.code())
+        }
+        IoError::Refused(reason) => matches!(reason, SubmitError::NoNamespace(_) | SubmitError::Range),
+        _ => false,
+    }
 }
 
 fn bytes_of(range: &Range<u64>) -> usize {

@@ -113,16 +113,16 @@ fn replaced(first: &str, act: impl FnOnce(&Place)) {
     let host = place.attach();
     let before = host.namespace(2).expect("it is there");
     let had = place.identifiers();
-    let only = host.only(before.identity);
-    only.write_at(2, 0, &[b'1'; 512], true).expect("its own");
+    let only = host.disk_of(&before);
+    only.write_at(0, &[b'1'; 512], true).expect("its own");
     act(&place);
     let now = another(&host, &before);
     let has = place.identifiers();
     assert!(has.0 != had.0 && has.1 != had.1, "{has:?}");
-    assert!(only.write_at(2, 0, &[b'2'; 512], true).is_err());
-    assert!(only.read_at(2, 0, &mut [0; 512]).is_err());
+    assert!(only.write_at(0, &[b'2'; 512], true).is_err());
+    assert!(only.read_at(0, &mut [0; 512]).is_err());
     let mut read = [0; 512];
-    host.only(now.identity).read_at(2, 0, &mut read).expect("the other one");
+    host.disk_of(&now).read_at(0, &mut read).expect("the other one");
     assert_eq!(read, [b'b'; 512]);
     let log = service.log();
     assert!(log.contains("a namespace is another disk than before"), "{log}");
@@ -205,7 +205,7 @@ fn a_subsystem_that_comes_back_with_another_disk_has_another_one() {
     let _service = place.start();
     let had = place.identifiers();
     let host = place.attach();
-    let only = host.only(host.namespace(2).expect("it is there").identity);
+    let only = host.disk(2).expect("it is there");
     let both = fs::read_to_string(place.path("target.toml")).expect("a configuration");
     let (head, _) = both.split_once("[[subsystem]]").expect("a subsystem");
     fs::write(place.path("target.toml"), format!("{head}{OTHER}")).expect("a configuration");
@@ -214,7 +214,7 @@ fn a_subsystem_that_comes_back_with_another_disk_has_another_one() {
     place.ask(&["reload"]);
     let has = place.identifiers();
     assert!(has.0 != had.0 && has.1 != had.1, "{has:?}");
-    assert!(only.write_at(2, 0, &[b'2'; 512], true).is_err());
+    assert!(only.write_at(0, &[b'2'; 512], true).is_err());
     assert_eq!(place.begins("b"), *b"bb");
 }
 
@@ -224,7 +224,7 @@ fn the_same_disk_comes_back_with_the_identifiers_that_it_had() {
     place.configure_second("a", "");
     let mut service = place.start();
     let host = place.attach();
-    let only = host.only(host.namespace(2).expect("it is there").identity);
+    let only = host.disk(2).expect("it is there");
     let mut known = vec![("a", place.identifiers())];
     for name in ["b", "a", "b", "a"] {
         place.configure("");
@@ -236,7 +236,7 @@ fn the_same_disk_comes_back_with_the_identifiers_that_it_had() {
             None => known.push((name, place.identifiers())),
         }
     }
-    wait_until("it is the host's again", || only.write_at(2, 0, &[b'1'; 512], true).is_ok());
+    wait_until("it is the host's again", || only.write_at(0, &[b'1'; 512], true).is_ok());
     // By command, too, and under another name.
     place.ask(&["namespace", "remove", "2"]);
     fs::rename(place.path("a"), place.path("moved")).expect("renamed");
@@ -260,13 +260,13 @@ fn a_host_that_stays_through_a_restart_does_not_reach_the_disk_that_is_there_the
     let service = place.start();
     let host = place.attach();
     let before = host.namespace(2).expect("it is there");
-    let only = host.only(before.identity);
-    only.write_at(2, 0, &[b'1'; 512], true).expect("its own");
+    let only = host.disk_of(&before);
+    only.write_at(0, &[b'1'; 512], true).expect("its own");
     drop(service);
     place.configure_second("b", "");
     let service = place.start();
     // It does not take the target's disks for those that it had.
-    assert!(only.write_at(2, 0, &[b'2'; 512], true).is_err());
+    assert!(only.write_at(0, &[b'2'; 512], true).is_err());
     assert!(host.write_at(2, 0, &[b'2'; 512], true).is_err());
     assert_eq!((place.begins("a"), place.begins("b")), (*b"11", *b"bb"));
     let now = place.attach().namespace(2).expect("it is there").identity;

@@ -263,7 +263,7 @@ fn engine(number: u64) -> Host {
         ClassLayout { buffer_bytes: 1 << 16, count: 4 },
     ];
     let rnic = RnicConfig::new(0, [number as u8 + 1; 32]);
-    Host::new(reactor, HostConfig { pool, rnic, seed: number }).expect("an engine")
+    Host::new(reactor, HostConfig::new(pool, rnic, number)).expect("an engine")
 }
 
 /// A command of the load.

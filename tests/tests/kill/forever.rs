@@ -35,7 +35,7 @@ fn failing_write(controller: &Controller) -> (IoError, Duration) {
 #[test]
 fn writes_wait_as_long_as_fast_io_fail_says_and_then_fail_at_once() {
     let limit = Duration::from_millis(1500);
-    let (controller, ..) = orphan(ReconnectPolicy { fast_io_fail_timeout: Some(limit), ..PATIENT });
+    let (controller, ..) = orphan(PATIENT.with_fast_io_fail_timeout(Some(limit)));
     let (error, took) = failing_write(&controller);
     assert_eq!(error, IoError::NoPath);
     assert!(took > limit / 2 && took < limit + SLACK, "{took:?}");
@@ -47,7 +47,7 @@ fn writes_wait_as_long_as_fast_io_fail_says_and_then_fail_at_once() {
 #[test]
 fn writes_wait_until_the_controller_is_given_up_and_then_there_is_none() {
     let limit = Duration::from_millis(1500);
-    let (controller, ..) = orphan(ReconnectPolicy { controller_loss_timeout: Some(limit), ..PATIENT });
+    let (controller, ..) = orphan(PATIENT.with_controller_loss_timeout(Some(limit)));
     let (error, took) = failing_write(&controller);
     assert_eq!(error, IoError::NoPath);
     assert!(took > limit / 2 && took < limit + SLACK, "{took:?}");
@@ -60,8 +60,7 @@ fn writes_wait_until_the_controller_is_given_up_and_then_there_is_none() {
 #[test]
 fn with_both_limits_writes_fail_at_the_first_and_the_controller_goes_at_the_second() {
     let (fast, lost) = (Duration::from_millis(500), Duration::from_millis(2500));
-    let policy =
-        ReconnectPolicy { fast_io_fail_timeout: Some(fast), controller_loss_timeout: Some(lost), ..PATIENT };
+    let policy = PATIENT.with_fast_io_fail_timeout(Some(fast)).with_controller_loss_timeout(Some(lost));
     let (controller, ..) = orphan(policy);
     let started = Instant::now();
     let (_, took) = failing_write(&controller);

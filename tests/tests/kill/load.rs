@@ -23,13 +23,13 @@ const SECTORS_MAX: u64 = 128;
 pub(crate) const IMAGE_BYTES: u64 = WRITERS * SECTORS * SECTOR_BYTES as u64;
 
 /// A policy that comes back quickly and waits as long as it takes.
-pub(crate) const PATIENT: ReconnectPolicy = ReconnectPolicy {
-    delay: Duration::from_millis(20),
-    factor_percent: 150,
-    delay_max: Duration::from_millis(200),
-    controller_loss_timeout: None,
-    fast_io_fail_timeout: None,
-    retries: 5,
+pub(crate) const PATIENT: ReconnectPolicy = {
+    let mut policy = ReconnectPolicy::DEFAULT;
+    policy.delay = Duration::from_millis(20);
+    policy.factor_percent = 150;
+    policy.delay_max = Duration::from_millis(200);
+    policy.controller_loss_timeout = None;
+    policy
 };
 
 /// Attaches to the target on a port.

@@ -131,7 +131,8 @@ fn a_disk_that_the_target_has_removed_is_shown_and_what_is_lost_is_told() {
     assert!(document["failed_commands"].as_u64() > Some(0), "{said:?}");
     assert!(said.stderr.contains("failed since it was mounted, and what was written may not be"), "{said:?}");
     let log = logs(&machine);
-    assert!(log.is_empty() || log.contains("an I/O command has failed error=\"Invalid Namespace"), "{log}");
+    let told = "an I/O command has failed error=\"the controller has no namespace";
+    assert!(log.is_empty() || log.contains(told), "{log}");
     machine.assert_clean();
 }
 

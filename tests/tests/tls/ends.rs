@@ -78,7 +78,6 @@ fn a_host_is_served_over_tls_or_in_clear_text_as_both_ends_say() {
                 }
                 (Err(error), Some(step)) => {
                     assert_eq!(error.step, step, "{what}: {error}");
-                    assert!(error.advice().is_some(), "{what}: {error}");
                 }
                 (other, _) => panic!("{what}: {other:?}"),
             }
@@ -87,14 +86,13 @@ fn a_host_is_served_over_tls_or_in_clear_text_as_both_ends_say() {
 }
 
 #[test]
-fn what_is_wrong_with_a_key_is_said_with_what_to_do() {
+fn what_is_wrong_with_a_key_is_said() {
     let guarded = Guarded::start("allowed", "", &["tls_key"]);
     let other = ConfiguredPsk::generate(CipherSuite::Aes128GcmSha256, &mut system_random());
     let longer = ConfiguredPsk::generate(CipherSuite::Aes256GcmSha384, &mut system_random());
     for wrong in [&other, &longer] {
         let error = guarded.connect(known(wrong), "").expect_err("another key");
         assert!(matches!(error.cause, Cause::Tls(TlsFailure::Handshake(_))), "{error}");
-        assert!(error.to_string().contains("compare the key"), "{error}");
     }
     // The target does not know this host.
     let stranger = guarded.target.url("&hostnqn=nqn.2026-11.org.ringfab:other");
@@ -102,7 +100,6 @@ fn what_is_wrong_with_a_key_is_said_with_what_to_do() {
     assert_eq!(refused.expect_err("no key").step, Step::Tls);
     let error = guarded.connect(None, "&tls=on").expect_err("no key");
     assert!(matches!(error.cause, Cause::Tls(TlsFailure::NoKey)), "{error}");
-    assert!(error.to_string().contains("--tls-key"), "{error}");
     let file = Tls::new(TlsKey::At(KeySource::File("/nonexistent/key".into())));
     let error = guarded.connect(Some(file), "").expect_err("no file");
     assert!(error.to_string().contains("TLS: the key for TLS cannot read /nonexistent/key"), "{error}");
@@ -210,7 +207,7 @@ fn several_queues_are_served_over_tls_by_their_cores() {
     for suite in [CipherSuite::Aes128GcmSha256, CipherSuite::Aes256GcmSha384] {
         let guarded = Guarded::on_cores(2, suite, "required", "tls = \"required\"", &["tls_key"]);
         let url = guarded.url("&queues=4&depth=16");
-        let threads = EngineOptions { threads: 2, ..EngineOptions::default() };
+        let threads = EngineOptions::with_threads(2);
         let controller = Controller::connect(options(url, known(&guarded.psk)), threads).expect("attached");
         assert_eq!(controller.info().queues, 4);
         for round in 0..8 {

@@ -142,7 +142,7 @@ fn a_wait_for_another_try_ends_when_it_is_cancelled_and_when_the_controller_is_l
     let target = answering(&[]);
     target.script(|script| script.always = Some(Status::ANA_INACCESSIBLE));
     let cancel = CancelToken::new();
-    let engine = EngineOptions { cancel: cancel.clone(), ..EngineOptions::default() };
+    let engine = EngineOptions::with_cancel(cancel.clone());
     let controller = Controller::connect(options(&target), engine).expect("attached");
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| controller.read_at(1, 0, &mut [0; 4096]));

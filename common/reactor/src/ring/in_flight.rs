@@ -25,6 +25,8 @@ pub(crate) struct InFlight {
     pub(super) sends: Vec<u64>,
     pub(super) descriptors: Descriptors,
     pub(super) timers: Timers,
+    /// The kernel's timer for a program that waits on the ring's descriptor: its name, and when it fires.
+    alarm: Option<(u64, Time)>,
     pub(super) ready: VecDeque<Completion>,
     /// No operation is started or continued any more.
     pub(super) draining: bool,
@@ -42,6 +44,7 @@ impl InFlight {
             sends: Vec::with_capacity(config.descriptors_max as usize),
             descriptors,
             timers: Timers::new(),
+            alarm: None,
             ready: VecDeque::with_capacity(in_flight_usual),
             draining: false,
         })
@@ -66,6 +69,22 @@ impl InFlight {
                 Alarm::Accept(listener) => self.resume_accept(listener),
             }
         }
+    }
+
+    /// Has the kernel complete an operation when the next timer is due, or before that.
+    pub(super) fn set_alarm(&mut self, now: Time) {
+        let at = self.timers.next();
+        if at == Time::MAX || self.alarm.is_some_and(|(_, earlier)| earlier <= at) {
+            return;
+        }
+        if let Some((name, _)) = self.alarm {
+            self.start(INTERNAL, NO_DESCRIPTOR, OperationKind::CancelOne(name));
+        }
+        let held = OperationKind::Alarm(Box::new((at - now).into()));
+        let name = self.operations.insert(Operation { token: INTERNAL, descriptor: NO_DESCRIPTOR, held });
+        self.descriptors.begin(NO_DESCRIPTOR);
+        self.push(name);
+        self.alarm = Some((name, at));
     }
 
     /// Adopts a descriptor: its handle.
@@ -129,12 +148,16 @@ impl InFlight {
         match &operation.held {
             OperationKind::Send { .. } => self.sent(descriptor),
             OperationKind::Receive { .. } => self.descriptors.set_drained(descriptor, !outcome.left_data),
+            // One that was cancelled has been replaced.
+            OperationKind::Alarm(_) if result != Err(libc::ECANCELED) => self.alarm = None,
             _ => {}
         }
         let internal = matches!(
             operation.held,
             OperationKind::Wake(..)
                 | OperationKind::StopPolling(_)
+                | OperationKind::Alarm(_)
+                | OperationKind::CancelOne(_)
                 | OperationKind::Cancel
                 | OperationKind::CancelAll
         );

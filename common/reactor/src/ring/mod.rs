@@ -28,6 +28,7 @@ pub use self::open::{check_kind, inspect_file};
 
 use std::fmt;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use ringfab_memory::Pool;
@@ -58,6 +59,13 @@ impl Ring {
         let buffers = Buffers::new(in_flight.queues.submitter());
         in_flight.read_wakes(&wake);
         Ok(Self { in_flight, pace: Pace::new(config.spin), buffers, wake, completed: 0 })
+    }
+
+    /// The descriptor for a program that waits in a loop of its own. That of the ring would not do: a ring whose work is
+    /// deferred wakes nobody who polls it. So the kernel signals an eventfd when there is work or a completion, from the
+    /// first time on that somebody asks for it.
+    pub(crate) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        self.wake.outside(|eventfd| self.in_flight.queues.submitter().register_eventfd(eventfd))
     }
 
     pub(crate) fn register_pool(&mut self, pool: &Pool) -> bool {

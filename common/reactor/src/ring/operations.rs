@@ -61,6 +61,10 @@ pub(super) enum OperationKind {
     StopPolling(RawFd),
     /// The read of the wake-up eventfd.
     Wake(RawFd, Box<[u8; 8]>),
+    /// A timer of the kernel.
+    Alarm(Box<types::Timespec>),
+    /// The cancellation of an operation, by its name.
+    CancelOne(u64),
     /// The cancellation of everything on the descriptor.
     Cancel,
     /// The cancellation of everything there is.
@@ -146,6 +150,10 @@ impl Operation {
             OperationKind::StopPolling(descriptor) => {
                 let matching = types::CancelBuilder::fd(types::Fd(*descriptor)).all();
                 return opcode::AsyncCancel2::new(matching).build();
+            }
+            OperationKind::Alarm(after) => return opcode::Timeout::new(&raw const **after).build(),
+            OperationKind::CancelOne(name) => {
+                return opcode::AsyncCancel2::new(types::CancelBuilder::user_data(*name)).build();
             }
             OperationKind::Cancel => return cancel_entry(target),
             OperationKind::CancelAll => {

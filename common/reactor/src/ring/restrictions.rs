@@ -7,7 +7,7 @@ use io_uring::register::Restriction;
 use io_uring::{Submitter, opcode, squeue};
 
 /// Operations of [`super::operations`].
-const OPERATIONS: [u8; 15] = [
+const OPERATIONS: [u8; 16] = [
     opcode::Connect::CODE,
     opcode::AcceptMulti::CODE,
     opcode::Recv::CODE,
@@ -22,11 +22,13 @@ const OPERATIONS: [u8; 15] = [
     opcode::Fallocate::CODE,
     opcode::Statx::CODE,
     opcode::PollAdd::CODE,
+    opcode::Timeout::CODE,
     opcode::AsyncCancel2::CODE,
 ];
 
 /// What the ring itself is told: numbers of `io_uring_register(2)`.
-const REGISTRATIONS: [u8; 7] = [
+const REGISTRATIONS: [u8; 8] = [
+    4,  // IORING_REGISTER_EVENTFD
     6,  // IORING_REGISTER_FILES_UPDATE
     13, // IORING_REGISTER_FILES2
     15, // IORING_REGISTER_BUFFERS2

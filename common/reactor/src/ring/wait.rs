@@ -17,6 +17,10 @@ impl Ring {
         self.pace.turns += 1;
         self.pace.spin.begin(wait);
         let waits = wait != Wait::No;
+        if !waits {
+            // A program that waited on the descriptor has announced sleep.
+            self.wake.flags().end_sleep();
+        }
         self.wake.set_turns(self.pace.turns);
         let spins = !self.pace.spin.time().is_zero() && !self.in_flight.draining;
         self.in_flight.sort_transfers(spins);
@@ -70,6 +74,32 @@ impl Ring {
             // A failure shows again at the next turn, which reports it.
             let _ = self.in_flight.queues.enter(0, None);
         }
+    }
+
+    /// Submits what is queued, and has the descriptor become readable with the next completion, wake-up or timer.
+    /// Returns whether there is nothing to take already.
+    pub(crate) fn prepare_to_wait(&mut self) -> io::Result<bool> {
+        self.descriptor()?;
+        self.in_flight.queue_sends();
+        self.in_flight.queue_receives();
+        self.pace.now = clock();
+        self.in_flight.set_alarm(self.pace.now);
+        if self.in_flight.queues.has_submissions() {
+            self.in_flight.queues.enter(0, None)?;
+        }
+        // Before the look: what comes after it is signaled again.
+        self.wake.clear_outside()?;
+        let is_quiet = self.in_flight.ready.is_empty()
+            && !self.in_flight.queues.wants_enter()
+            && !self.in_flight.queues.has_completions()
+            && self.in_flight.timers.next() > self.pace.now;
+        // From here on, who wakes the loop writes to its eventfds.
+        if is_quiet && self.wake.flags().prepare_sleep() {
+            self.pace.sleeps += 1;
+            return Ok(true);
+        }
+        self.wake.flags().end_sleep();
+        Ok(false)
     }
 
     /// Waits until something may have happened. Continuations that completions queued are submitted first.

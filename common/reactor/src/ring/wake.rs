@@ -1,11 +1,12 @@
 //! Waking a sleeping loop from another thread, and letting others see whether it sleeps.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use super::wake_flags::WakeFlags;
@@ -17,6 +18,8 @@ use crate::monitor::Watch;
 pub(super) struct WakeState {
     flags: WakeFlags,
     eventfd: EventFd,
+    /// For a program that waits in a loop of its own, once there is one.
+    outside: OnceLock<EventFd>,
     turns: AtomicU64,
     spun_nanos: AtomicU64,
     slept_nanos: AtomicU64,
@@ -28,6 +31,7 @@ impl WakeState {
         Ok(Arc::new(Self {
             flags: WakeFlags::new(),
             eventfd: EventFd::from_value_and_flags(0, flags)?,
+            outside: OnceLock::new(),
             turns: AtomicU64::new(0),
             spun_nanos: AtomicU64::new(0),
             slept_nanos: AtomicU64::new(0),
@@ -37,6 +41,28 @@ impl WakeState {
     /// The descriptor that becomes readable when the sleeping loop is woken.
     pub(super) fn eventfd(&self) -> RawFd {
         self.eventfd.as_raw_fd()
+    }
+
+    /// The descriptor for a program that waits in a loop of its own. `prepare` is given it when it is new.
+    pub(super) fn outside(
+        &self,
+        prepare: impl FnOnce(RawFd) -> io::Result<()>,
+    ) -> io::Result<BorrowedFd<'_>> {
+        if self.outside.get().is_none() {
+            let eventfd = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
+            prepare(eventfd.as_raw_fd())?;
+            let first = self.outside.set(eventfd).is_ok();
+            debug_assert!(first, "one thread has the ring");
+        }
+        self.outside.get().map(EventFd::as_fd).ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    /// Takes what was signaled there.
+    pub(super) fn clear_outside(&self) -> io::Result<()> {
+        match self.outside.get().map(EventFd::read) {
+            None | Some(Ok(_) | Err(Errno::EAGAIN)) => Ok(()),
+            Some(Err(error)) => Err(error.into()),
+        }
     }
 
     /// Whether the loop is wanted, and whether it sleeps.
@@ -89,6 +115,12 @@ impl Wake for WakeState {
             // It fails only when the counter would overflow, and then the descriptor is readable anyway.
             if let Err(error) = self.eventfd.write(1) {
                 tracing::error!(%error, "cannot wake the reactor");
+            }
+            // The kernel, which reads the other one, would signal it late.
+            if let Some(outside) = self.outside.get()
+                && let Err(error) = outside.write(1)
+            {
+                tracing::debug!(%error, "the program's loop is awake already");
             }
         }
     }

@@ -12,6 +12,7 @@ use ringfab_initiator::{ConnectOptions, Url};
 use ringfab_process::table::Column;
 use serde_json::{Value, json};
 
+use ringfab_front_ends::advice::Advised;
 use ringfab_front_ends::context::Context;
 use ringfab_front_ends::mdns::{self, Browser, Heard};
 use ringfab_front_ends::options::{ConnectArgs, Tuning};
@@ -101,7 +102,7 @@ fn ask(args: &DiscoverArgs, url: &Url, context: &Context) -> Result<DiscoveryLog
     let engine = args.connect(url).engine_options(context.interrupt.token());
     let log = discovery::discover(args.options(url)?, engine);
     context.interrupt.check()?;
-    Ok(log?)
+    log.map_err(|error| Advised(error).into())
 }
 
 /// What several controllers know. Others than the one that was named need not answer: that is no reason to keep back
@@ -181,6 +182,7 @@ fn watch(args: &DiscoverArgs, context: &Context) -> Result<()> {
         }
         context.interrupt.check()?;
         for DiscoveryTrouble { url, error } in watch.take(args.referrals) {
+            let error = Advised(error);
             if known.is_none() && named.as_ref() == Some(&url) && !watch.has_log(&url) {
                 return Err(error.into());
             }

@@ -14,6 +14,7 @@ use ringfab_initiator::discovery::{DiscoveryLog, discover};
 use ringfab_initiator::{Cause, ConnectError, ConnectOptions, HostName, Provider, Step, Transport, Url};
 use serde_json::json;
 
+use ringfab_front_ends::advice::advice;
 use ringfab_front_ends::context::Context;
 use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output;
@@ -73,8 +74,8 @@ impl Failure {
 impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         let why = format!("{}: {}", error.step, error.cause);
-        Self::new(why, error.advice().unwrap_or("see the target's log, which names the reason"))
-            .at(error.step)
+        let advice = advice(&error).unwrap_or("see the target's log, which names the reason".into());
+        Self::new(why, advice).at(error.step)
     }
 }
 
@@ -457,7 +458,7 @@ mod tests {
     #[test]
     fn what_to_do_is_told_apart_from_why() {
         let cause = Cause::Fabric("Connection refused".to_owned());
-        let failure = Failure::from(ConnectError { peer: "there".to_owned(), step: Step::Connect, cause });
+        let failure = Failure::from(ConnectError::new("there".to_owned(), Step::Connect, cause));
         assert_eq!(failure.why, "connect: Connection refused");
         assert_eq!(failure.advice, "check that a target listens there and that no firewall is in between");
     }

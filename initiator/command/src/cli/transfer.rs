@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use clap::Args;
 use ringfab_base::VisiblePath as _;
 use ringfab_initiator::Namespace;
-use ringfab_initiator::blocking::Controller;
+use ringfab_initiator::blocking::Disk;
 use ringfab_process::log;
 use ringfab_process::terminal::{self, Stream};
 use serde_json::{Value, json};
@@ -80,7 +80,9 @@ pub(crate) fn read(args: &ReadArgs, context: &Context) -> Result<()> {
         ensure!(length <= rest, beyond_the_end(&namespace, offset.saturating_add(length)));
         let mut target = open_output(args.output.as_ref())?;
         let progress = Progress::start("read", Some(length), &options, controller);
-        copy_out(controller, &namespace, offset, length, &mut *target, (&progress, context))?;
+        let disk = controller.disk_of(&namespace);
+        let copy = Copy { disk: &disk, offset, progress: &progress, context };
+        copy.read_out(length, &mut *target)?;
         target.flush().map_err(output_error)?;
         Ok((length, progress.finish()))
     })?;
@@ -109,10 +111,11 @@ pub(crate) fn write(args: &WriteArgs, context: &Context) -> Result<()> {
             ensure!(length <= most, beyond_the_end(&namespace, args.offset.0.saturating_add(length)));
         }
         let progress = Progress::start("written", length.or(known), &options, controller);
-        let watched = (&progress, context);
-        let copied = copy_in(controller, &namespace, args.offset.0, length, &mut *source, watched)?;
+        let disk = controller.disk_of(&namespace);
+        let copy = Copy { disk: &disk, offset: args.offset.0, progress: &progress, context };
+        let copied = copy.write_in(length, &mut *source)?;
         progress.ask();
-        controller.flush(namespace.nsid).context("flush")?;
+        disk.flush().context("flush")?;
         Ok((copied, progress.finish()))
     })?;
     output::either(
@@ -127,59 +130,57 @@ fn document(bytes: u64, time: Duration) -> Value {
     json!({ "bytes": bytes, "elapsed_s": time.as_secs_f64() })
 }
 
-fn copy_out(
-    controller: &Controller,
-    namespace: &Namespace,
+/// A copy from or to a disk, from a byte of it on.
+struct Copy<'a> {
+    disk: &'a Disk,
     offset: u64,
-    length: u64,
-    target: &mut dyn Write,
-    (progress, context): (&Progress, &Context),
-) -> Result<()> {
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut done = 0;
-    while done < length {
-        context.interrupt.check()?;
-        let bytes = piece_bytes(length - done);
-        let at = offset + done;
-        progress.ask();
-        let result = controller.read_at(namespace.nsid, at, &mut piece[..bytes]);
-        result.with_context(|| format!("read {bytes} bytes at {at}"))?;
-        done += bytes as u64;
-        progress.set(done);
-        target.write_all(&piece[..bytes]).map_err(output_error)?;
-    }
-    Ok(())
+    progress: &'a Progress,
+    context: &'a Context,
 }
 
-fn copy_in(
-    controller: &Controller,
-    namespace: &Namespace,
-    offset: u64,
-    length: Option<u64>,
-    source: &mut dyn Read,
-    (progress, context): (&Progress, &Context),
-) -> Result<u64> {
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut done = 0;
-    loop {
-        context.interrupt.check()?;
-        let wanted = length.map_or(PIECE_BYTES, |length| piece_bytes(length - done));
-        let bytes = fill(source, &mut piece[..wanted]).context("read the input")?;
-        if bytes == 0 {
-            break;
+impl Copy<'_> {
+    /// Copies so many bytes out of the disk.
+    fn read_out(&self, length: u64, target: &mut dyn Write) -> Result<()> {
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut done = 0;
+        while done < length {
+            self.context.interrupt.check()?;
+            let bytes = piece_bytes(length - done);
+            let at = self.offset + done;
+            self.progress.ask();
+            let result = self.disk.read_at(at, &mut piece[..bytes]);
+            result.with_context(|| format!("read {bytes} bytes at {at}"))?;
+            done += bytes as u64;
+            self.progress.set(done);
+            target.write_all(&piece[..bytes]).map_err(output_error)?;
         }
-        let at = offset + done;
-        ensure!(at + bytes as u64 <= namespace.bytes(), "the input is longer than the namespace");
-        progress.ask();
-        let result = controller.write_at(namespace.nsid, at, &piece[..bytes], false);
-        result.with_context(|| format!("write {bytes} bytes at {at}"))?;
-        done += bytes as u64;
-        progress.set(done);
+        Ok(())
     }
-    if let Some(length) = length.filter(|length| done < *length) {
-        bail!("the input ended after {done} of {length} bytes, which were written");
+
+    /// Copies to the disk, so many bytes or all that come; how many these were.
+    fn write_in(&self, length: Option<u64>, source: &mut dyn Read) -> Result<u64> {
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut done = 0;
+        loop {
+            self.context.interrupt.check()?;
+            let wanted = length.map_or(PIECE_BYTES, |length| piece_bytes(length - done));
+            let bytes = fill(source, &mut piece[..wanted]).context("read the input")?;
+            if bytes == 0 {
+                break;
+            }
+            let at = self.offset + done;
+            ensure!(at + bytes as u64 <= self.disk.size()?, "the input is longer than the namespace");
+            self.progress.ask();
+            let result = self.disk.write_at(at, &piece[..bytes], false);
+            result.with_context(|| format!("write {bytes} bytes at {at}"))?;
+            done += bytes as u64;
+            self.progress.set(done);
+        }
+        if let Some(length) = length.filter(|length| done < *length) {
+            bail!("the input ended after {done} of {length} bytes, which were written");
+        }
+        Ok(done)
     }
-    Ok(done)
 }
 
 /// Reads until the slice is full or the input ends.

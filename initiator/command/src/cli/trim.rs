@@ -65,19 +65,20 @@ pub(crate) fn run(args: &TrimArgs, context: &Context) -> Result<()> {
         let confirmed = if args.force { Some(namespace.nsid) } else { args.destroy_data };
         confirm_overwriting(controller, &namespace, confirmed)?;
         let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
+        let disk = controller.disk_of(&namespace);
         if args.zeroout {
             ensure!(namespace.write_zeroes_blocks_max > 0, "the controller has no Write Zeroes");
             for (slba, blocks) in &ranges {
-                controller.write_zeroes(nsid, slba * block, blocks * block, true).context("Write Zeroes")?;
+                disk.write_zeroes(slba * block, blocks * block, true).context("Write Zeroes")?;
             }
         } else {
             ensure!(
                 namespace.discard_blocks_max > 0,
                 "the controller has no Dataset Management; see --zeroout"
             );
-            controller.discard(nsid, &commands(&ranges)).context("Dataset Management")?;
+            disk.discard(&commands(&ranges)).context("Dataset Management")?;
         }
-        controller.flush(nsid).context("Flush")?;
+        disk.flush().context("Flush")?;
         let blocks: u64 = ranges.iter().map(|(_, blocks)| blocks).sum();
         Ok((nsid, ranges, blocks * block))
     })?;

@@ -57,15 +57,15 @@ pub(super) fn gather(
             Report::Window { engine, mut window } => {
                 gathered.total.reads.add(&window.reads);
                 gathered.total.writes.add(&window.writes);
-                gathered.add((window.number, window.time), &window.reads, &window.writes)?;
+                gathered.add(window.number, window.time, &window.reads, &window.writes)?;
                 window.reset();
                 // An engine that is over needs no more.
                 let _over = empty[engine].try_send(window);
             }
             Report::Over(measurement) => {
                 let measurement = measurement?;
-                if let Some(last) = measurement.last {
-                    gathered.add(last, &measurement.reads, &measurement.writes)?;
+                if let Some((number, time)) = measurement.last {
+                    gathered.add(number, time, &measurement.reads, &measurement.writes)?;
                 }
                 match &mut gathered.sum {
                     Some(sum) => sum.add(&measurement),
@@ -86,7 +86,8 @@ impl Gathered {
     /// Adds the window of an engine.
     fn add(
         &mut self,
-        (number, time): (u32, Duration),
+        number: u32,
+        time: Duration,
         reads: &LatencyStats,
         writes: &LatencyStats,
     ) -> Result<()> {

@@ -18,6 +18,7 @@ use ringfab_reactor::{Time, Token};
 use super::Workload;
 use super::access_pattern::AccessPattern;
 use super::verify::{Expected, ExtentTable, check, fill};
+use crate::advice::Advised;
 use crate::interrupt::{Cancelled, Interrupt};
 
 /// The longest latency that the histograms tell apart.
@@ -462,7 +463,7 @@ impl Load {
                     Phase::New | Phase::Drain => {}
                 }
             }
-            HostEvent::Failed { error, .. } => return Err(error.clone().into()),
+            HostEvent::Failed { error, .. } => return Err(Advised(error.clone()).into()),
             HostEvent::Lost { .. } => self.losses += 1,
             _ => {}
         }

@@ -35,6 +35,7 @@ use ringfab_memory::ClassLayout;
 use ringfab_process::log;
 use ringfab_process::terminal::{self, Stream};
 
+use crate::advice::Advised;
 use crate::context::{Context, Usage};
 use crate::engine::attach;
 use crate::interrupt::{Cancelled, Interrupt};
@@ -244,7 +245,7 @@ fn run_measurement(args: &BenchArgs, context: &Context) -> Result<()> {
         let measurement = measure(&controller, &workloads, &context.interrupt)?;
         Ok((workloads, measurement))
     });
-    let detached = controller.detach().context("detach");
+    let detached = controller.detach().map_err(Advised).context("detach");
     let (workloads, (measurement, seconds)) = measured?;
     let result =
         report::Outcome { workloads: &workloads, measured: &measurement, seconds: &seconds, info: &info };
@@ -439,7 +440,6 @@ fn workload(args: &BenchArgs, namespace: &Namespace, outstanding: usize, seed: u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::namespaces;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -449,7 +449,9 @@ mod tests {
     }
 
     fn namespace() -> Namespace {
-        Namespace { nsid: 1, block_bytes: 4096, transfer_blocks_max: 32, ..namespaces::tests::namespace() }
+        let mut namespace = Namespace::new(1, 2048, 4096);
+        namespace.transfer_blocks_max = 32;
+        namespace
     }
 
     fn parsed(arguments: &[&str]) -> Result<BenchArgs> {

@@ -26,6 +26,7 @@ use ringfab_initiator::discovery::{DiscoveryTrouble, DiscoveryWatch};
 use ringfab_initiator::{ConnectOptions, Url};
 use serde_json::{Value, json};
 
+use crate::advice::Advised;
 use crate::context::{Context, Usage};
 use crate::interrupt::Cancelled;
 use crate::made_directories::{MadeDirectories, OpenTo};
@@ -209,6 +210,7 @@ impl All<'_> {
     fn discovered(&mut self) {
         let Some(watch) = &mut self.watch else { return };
         for DiscoveryTrouble { url, error } in watch.take(true) {
+            let error = Advised(error);
             tracing::warn!("discovery at {url}: {error}");
             self.trouble.get_or_insert_with(|| error.into());
         }

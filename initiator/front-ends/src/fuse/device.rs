@@ -12,7 +12,7 @@ use fuser::{
     ReplyOpen, ReplyStatfs, ReplyWrite, Request, WriteFlags,
 };
 
-use super::files::{Files, PREFERRED_BYTES, TTL, Totals};
+use super::files::{Files, OpenFile, PREFERRED_BYTES, TTL, Totals};
 use super::handshake::Handshake;
 
 thread_local! {
@@ -223,7 +223,7 @@ impl Filesystem for Device {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        answer(self.files.allocate((ino, handle.into()), offset, length, mode), reply);
+        answer(self.files.allocate(OpenFile { ino, handle: handle.into() }, offset, length, mode), reply);
     }
 
     fn lseek(

@@ -2,18 +2,17 @@
 
 use std::ffi::OsStr;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fuser::{Errno, FileAttr, FileType, FopenFlags, INodeNo, OpenAccMode, OpenFlags, SessionACL};
 use nix::fcntl::OFlag;
 use nix::unistd::{getegid, geteuid};
-use ringfab_initiator::blocking::Controller;
-use ringfab_initiator::{IoError, Namespace};
+use ringfab_initiator::blocking::{Claim, Controller, Disk};
+use ringfab_initiator::bytes::{BlockWriter, Cut};
+use ringfab_initiator::{BlockRange, Host, IoError, Namespace, SubmitError};
 use ringfab_spec::Status;
 
 use super::disks::{Disks, file_name, nsid_of, nsid_of_inode};
-use super::range_lock::{RangeGuard, RangeLock, cut, touched};
 use super::truncated::Truncated;
 use super::usage::Usage;
 use crate::failures;
@@ -45,7 +44,6 @@ pub(crate) struct Files {
     controller: Controller,
     read_only: bool,
     acl: SessionACL,
-    writers: Arc<RangeLock>,
     truncated: Truncated,
     usage: Usage,
     disks: Disks,
@@ -53,11 +51,17 @@ pub(crate) struct Files {
     owner: (u32, u32),
 }
 
-/// Whole blocks that one command takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Blocks {
-    pub(super) lba: u64,
-    pub(super) nlb: u32,
+/// A file, by the handle of who has it open.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpenFile {
+    pub(super) ino: INodeNo,
+    pub(super) handle: u64,
+}
+
+/// Bytes of a file: how long it is, and how many are in use.
+struct Sizes {
+    bytes: u64,
+    used: u64,
 }
 
 /// One name of the directory.
@@ -86,7 +90,6 @@ impl Files {
             controller,
             read_only,
             acl,
-            writers: Arc::default(),
             truncated: Truncated::default(),
             disks: Disks::default(),
             mounted_at: SystemTime::now(),
@@ -107,7 +110,8 @@ impl Files {
     /// The namespace of a file that is open. Without it there is nothing but errors: other numbers would tell programs
     /// of holes, or of an end. Each error counts, as that of a command does: what was to be written is lost.
     pub(super) fn namespace(&self, ino: INodeNo) -> Result<Namespace, Errno> {
-        self.find(ino)?.ok_or_else(|| errno(IoError::Status(Status::INVALID_NAMESPACE)))
+        let nsid = nsid_of_inode(ino)?;
+        self.find(ino)?.ok_or_else(|| errno(SubmitError::NoNamespace(nsid).into()))
     }
 
     /// The namespace of a file, if it is still there and still the same disk.
@@ -122,8 +126,13 @@ impl Files {
     }
 
     /// What a namespace's I/O goes through: it reaches this disk and no other.
-    fn disk(&self, namespace: &Namespace) -> Controller {
-        self.controller.only(namespace.identity)
+    fn disk(&self, namespace: &Namespace) -> Disk {
+        self.controller.disk_of(namespace)
+    }
+
+    /// For commands on an engine's thread that write whole blocks.
+    pub(super) fn block_writer(&self, host: &mut Host) -> BlockWriter {
+        self.controller.block_writer(host)
     }
 
     /// The attributes of what has a name.
@@ -139,12 +148,12 @@ impl Files {
 
     pub(super) fn attributes(&self, ino: INodeNo) -> Result<FileAttr, Errno> {
         if ino == INodeNo::ROOT {
-            return Ok(self.attribute(ino, FileType::Directory, (0, 0), 0o755));
+            return Ok(self.attribute(ino, FileType::Directory, &Sizes { bytes: 0, used: 0 }, 0o755));
         }
         let namespace = self.find_anew(ino)?;
         let mode = if self.is_read_only(&namespace) { 0o400 } else { 0o600 };
-        let sizes = (namespace.bytes(), self.used_bytes(&namespace));
-        Ok(self.attribute(ino, FileType::RegularFile, sizes, mode))
+        let sizes = Sizes { bytes: namespace.bytes(), used: self.used_bytes(&namespace) };
+        Ok(self.attribute(ino, FileType::RegularFile, &sizes, mode))
     }
 
     /// Bytes of a namespace that are in use, as far as is known.
@@ -152,11 +161,11 @@ impl Files {
         self.usage.blocks(namespace.nsid, namespace.blocks).saturating_mul(namespace.block_bytes.into())
     }
 
-    fn attribute(&self, ino: INodeNo, kind: FileType, (size, used): (u64, u64), perm: u16) -> FileAttr {
+    fn attribute(&self, ino: INodeNo, kind: FileType, sizes: &Sizes, perm: u16) -> FileAttr {
         FileAttr {
             ino,
-            size,
-            blocks: used.div_ceil(512),
+            size: sizes.bytes,
+            blocks: sizes.used.div_ceil(512),
             atime: self.mounted_at,
             mtime: self.mounted_at,
             ctime: self.mounted_at,
@@ -194,7 +203,7 @@ impl Files {
         match handle {
             _ if size > attributes.size => refused(Errno::EFBIG),
             Some(handle) => {
-                self.resize(&self.namespace(ino)?, (ino, handle), size)?;
+                self.resize(&self.namespace(ino)?, OpenFile { ino, handle }, size)?;
                 Ok(attributes)
             }
             None if size == attributes.size => Ok(attributes),
@@ -213,14 +222,14 @@ impl Files {
         self.truncated.close(handle);
     }
 
-    /// A write has ended well that nobody else could have blocks of.
-    pub(super) fn written(&self, ino: INodeNo, guard: &RangeGuard) {
-        self.truncated.renew(ino, guard.range());
+    /// A write of whole blocks has ended well. Whoever claims them from now on has to find them written.
+    pub(super) fn written(&self, ino: INodeNo, range: &Range<u64>) {
+        self.truncated.renew(ino, range);
     }
 
     /// A writer sets the size of its file. What it adds is zeroed, unless somebody has written it meanwhile.
-    fn resize(&self, namespace: &Namespace, file: (INodeNo, u64), size: u64) -> Result<(), Errno> {
-        let (ino, handle) = file;
+    fn resize(&self, namespace: &Namespace, file: OpenFile, size: u64) -> Result<(), Errno> {
+        let OpenFile { ino, handle } = file;
         match self.truncated.end(handle) {
             Some(end) if size >= end => return self.grow(namespace, file, Some(size)),
             None if size >= namespace.bytes() => {}
@@ -230,22 +239,23 @@ impl Files {
     }
 
     /// A writer makes its file so long, if it says so.
-    fn grow(&self, namespace: &Namespace, file: (INodeNo, u64), size: Option<u64>) -> Result<(), Errno> {
+    fn grow(&self, namespace: &Namespace, file: OpenFile, size: Option<u64>) -> Result<(), Errno> {
         let Some(size) = size else { return Ok(()) };
         self.fill(namespace, file, size)?;
-        self.truncated.extend(file.1, size);
+        self.truncated.extend(file.handle, size);
         Ok(())
     }
 
     /// Before bytes are written at `to` by an open file: zeroes what its writer has skipped because it believes that
     /// the file ends before that. It does that in steps, so that other writers need not wait for all of it.
-    fn fill(&self, namespace: &Namespace, (ino, handle): (INodeNo, u64), to: u64) -> Result<(), Errno> {
+    fn fill(&self, namespace: &Namespace, file: OpenFile, to: u64) -> Result<(), Errno> {
+        let OpenFile { ino, handle } = file;
         let to = to.min(namespace.bytes());
         while let Some(gap) = self.truncated.skipped(handle, to)? {
             let step = gap.start..gap.end.min((gap.start / FILL_BYTES + 1) * FILL_BYTES);
-            let _guard = self.lock(namespace, &step);
+            let claim = self.claim(namespace, &step)?;
             for old in self.truncated.old_in(handle, &step) {
-                self.zero(namespace, &old, true)?;
+                zero(namespace, &claim, &old, true)?;
                 self.truncated.renew(ino, &old);
             }
         }
@@ -253,9 +263,8 @@ impl Files {
     }
 
     /// Waits until nobody else has a block of a range of bytes.
-    fn lock(&self, namespace: &Namespace, range: &Range<u64>) -> RangeGuard {
-        let blocks = touched(range.start, range.end - range.start, u64::from(namespace.block_bytes));
-        self.writers.lock(namespace.nsid, blocks)
+    fn claim(&self, namespace: &Namespace, range: &Range<u64>) -> Result<Claim, Errno> {
+        self.disk(namespace).claim(range.start, range.end - range.start).map_err(errno)
     }
 
     /// Reads up to the end of the namespace.
@@ -272,7 +281,7 @@ impl Files {
         if length == 0 {
             return Ok(());
         }
-        self.disk(&namespace).read_at(namespace.nsid, offset, scratch).map_err(errno)
+        self.disk(&namespace).read_at(offset, scratch).map_err(errno)
     }
 
     /// Writes up to the end of the namespace, and says how much. Pages that a program has changed in a mapping come
@@ -289,16 +298,34 @@ impl Files {
         let length = self.writable(&namespace, ino, offset, data.len())?;
         let range = offset..offset + length as u64;
         if let Some(handle) = handle {
-            self.fill(&namespace, (ino, handle), range.start)?;
+            self.fill(&namespace, OpenFile { ino, handle }, range.start)?;
         }
-        let _guard = self.lock(&namespace, &range);
-        let data = &data[..length];
-        self.disk(&namespace).write_at(namespace.nsid, offset, data, is_durable(flags)).map_err(errno)?;
-        self.truncated.renew(ino, &range);
+        self.write(&namespace, ino, &range, &data[..length], is_durable(flags))?;
         if let Some(handle) = handle {
             self.truncated.extend(handle, range.end);
         }
         Ok(length as u32)
+    }
+
+    /// Writes bytes. Where some file is shorter for its writer than it is, nobody zeroes them before they count as new.
+    fn write(
+        &self,
+        namespace: &Namespace,
+        ino: INodeNo,
+        range: &Range<u64>,
+        data: &[u8],
+        fua: bool,
+    ) -> Result<(), Errno> {
+        let Cut { head, tail, .. } = Cut::new(range, namespace.block_bytes);
+        if head.is_empty() && tail.is_empty() && !self.truncated.is_any() {
+            self.disk(namespace).write_at(range.start, data, fua).map_err(errno)?;
+            self.truncated.renew(ino, range);
+            return Ok(());
+        }
+        let claim = self.claim(namespace, range)?;
+        claim.write_at(range.start, data, fua).map_err(errno)?;
+        self.truncated.renew(ino, range);
+        Ok(())
     }
 
     /// How much of a write the namespace takes. To write behind its end is a program's mistake, unless it had more when
@@ -315,11 +342,13 @@ impl Files {
             return Err(Errno::EROFS);
         }
         if namespace.read_only {
-            return Err(errno(IoError::Status(Status::NAMESPACE_WRITE_PROTECTED)));
+            failures::note_reason(&"the namespace may only be read");
+            return Err(Errno::EROFS);
         }
         let rest = namespace.bytes().saturating_sub(offset);
         if rest < length as u64 && self.disks.had(ino, offset.max(namespace.bytes())) {
-            return Err(errno(IoError::Status(Status::CAPACITY_EXCEEDED)));
+            failures::note_reason(&"the namespace has become shorter");
+            return Err(Errno::ENOSPC);
         }
         if rest == 0 && length > 0 {
             return Err(Errno::ENOSPC);
@@ -327,27 +356,14 @@ impl Files {
         Ok(length.min(usize::try_from(rest).unwrap_or(usize::MAX)))
     }
 
-    /// Keeps other writers out of whole blocks, unless one is there already.
-    pub(super) fn try_lock(&self, namespace: &Namespace, blocks: Blocks) -> Option<RangeGuard> {
-        let block = u64::from(namespace.block_bytes);
-        let start = blocks.lba * block;
-        self.writers.try_lock(namespace.nsid, start..start + u64::from(blocks.nlb) * block)
-    }
-
     /// Makes what was written to a file durable.
     pub(super) fn flush(&self, ino: INodeNo) -> Result<(), Errno> {
         let namespace = self.namespace(ino)?;
-        self.disk(&namespace).flush(namespace.nsid).map_err(errno)
+        self.disk(&namespace).flush().map_err(errno)
     }
 
-    pub(super) fn allocate(
-        &self,
-        file: (INodeNo, u64),
-        offset: u64,
-        length: u64,
-        mode: i32,
-    ) -> Result<(), Errno> {
-        let namespace = self.namespace(file.0)?;
+    pub(super) fn allocate(&self, file: OpenFile, offset: u64, length: u64, mode: i32) -> Result<(), Errno> {
+        let namespace = self.namespace(file.ino)?;
         if self.is_read_only(&namespace) {
             return Err(Errno::EROFS);
         }
@@ -372,32 +388,11 @@ impl Files {
             return Err(Errno::EOPNOTSUPP);
         }
         let range = offset..end;
-        let guard = self.lock(&namespace, &range);
-        self.zero(&namespace, &range, deallocate)?;
-        self.truncated.renew(file.0, &range);
-        drop(guard);
+        let claim = self.claim(&namespace, &range)?;
+        zero(&namespace, &claim, &range, deallocate)?;
+        self.truncated.renew(file.ino, &range);
+        drop(claim);
         self.grow(&namespace, file, grows.then_some(end))
-    }
-
-    /// Makes a range read as zeroes: whole blocks by Write Zeroes where the controller has it, everything else by
-    /// writing. The caller has its blocks locked.
-    fn zero(&self, namespace: &Namespace, range: &Range<u64>, deallocate: bool) -> Result<(), Errno> {
-        let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
-        let disk = self.disk(namespace);
-        let [head, body, tail] = cut(range.start, range.end - range.start, block);
-        let mut written = vec![head, tail];
-        if namespace.write_zeroes_blocks_max == 0 {
-            let starts = body.clone().step_by(ZEROES_BYTES);
-            written.extend(starts.map(|start| start..body.end.min(start + ZEROES_BYTES as u64)));
-        } else if !body.is_empty() {
-            let result = disk.write_zeroes(nsid, body.start, body.end - body.start, deallocate);
-            result.map_err(errno_of_optional)?;
-        }
-        for part in written.into_iter().filter(|part| !part.is_empty()) {
-            let zeroes = vec![0; (part.end - part.start) as usize];
-            disk.write_at(nsid, part.start, &zeroes, false).map_err(errno)?;
-        }
-        Ok(())
     }
 
     /// Opens a file, and says under which handle. O_TRUNC is no reason to empty a disk; see [`Truncated`].
@@ -428,9 +423,7 @@ impl Files {
         let mut lba = first / block;
         // A controller may say little at once, but not for ever: what is left then is data.
         for _ in 0..SEEK_COMMANDS_MAX {
-            for run in
-                disk.allocation(namespace.nsid, lba, namespace.blocks - lba).map_err(errno_of_optional)?
-            {
+            for run in disk.allocation(lba, namespace.blocks - lba).map_err(errno_of_optional)? {
                 if run.allocated == wants_data {
                     return Ok((lba * block).max(first) as i64);
                 }
@@ -472,16 +465,33 @@ impl Files {
     }
 }
 
-impl Blocks {
-    /// A range of bytes of a namespace, if it is whole blocks within it and no more than one command takes.
-    pub(super) fn of(namespace: &Namespace, offset: u64, length: usize) -> Option<Self> {
-        let block = u64::from(namespace.block_bytes);
-        let whole = offset.is_multiple_of(block) && (length as u64).is_multiple_of(block) && length > 0;
-        let nlb = u32::try_from(length as u64 / block).ok()?;
-        let (lba, end) = (offset / block, (offset / block).checked_add(u64::from(nlb))?);
-        (whole && nlb <= namespace.transfer_blocks_max && end <= namespace.blocks)
-            .then_some(Self { lba, nlb })
+/// A range of bytes of a namespace as blocks, if it is whole blocks within it and no more than one command takes.
+pub(super) fn blocks_of_one_command(namespace: &Namespace, offset: u64, length: usize) -> Option<BlockRange> {
+    let block = u64::from(namespace.block_bytes);
+    let whole = offset.is_multiple_of(block) && (length as u64).is_multiple_of(block) && length > 0;
+    let nlb = u32::try_from(length as u64 / block).ok()?;
+    let (lba, end) = (offset / block, (offset / block).checked_add(u64::from(nlb))?);
+    (whole && nlb <= namespace.transfer_blocks_max && end <= namespace.blocks)
+        .then_some(BlockRange { lba, nlb })
+}
+
+/// Makes a range read as zeroes: whole blocks by Write Zeroes where the controller has it, everything else by writing.
+/// The caller has its blocks claimed.
+fn zero(namespace: &Namespace, claim: &Claim, range: &Range<u64>, deallocate: bool) -> Result<(), Errno> {
+    let Cut { head, body, tail } = Cut::new(range, namespace.block_bytes);
+    let mut written = vec![head, tail];
+    if namespace.write_zeroes_blocks_max == 0 {
+        let starts = body.clone().step_by(ZEROES_BYTES);
+        written.extend(starts.map(|start| start..body.end.min(start + ZEROES_BYTES as u64)));
+    } else if !body.is_empty() {
+        let result = claim.write_zeroes(body.start, body.end - body.start, deallocate);
+        result.map_err(errno_of_optional)?;
     }
+    for part in written.into_iter().filter(|part| !part.is_empty()) {
+        let zeroes = vec![0; (part.end - part.start) as usize];
+        claim.write_at(part.start, &zeroes, false).map_err(errno)?;
+    }
+    Ok(())
 }
 
 /// Whether a write by such an open file is durable when it has ended.
@@ -516,8 +526,10 @@ fn errno_of(error: IoError) -> Errno {
     let status = match error {
         IoError::Status(status) | IoError::Exhausted { status, .. } => status.code(),
         IoError::TimedOut => return Errno::ETIMEDOUT,
-        IoError::NoPath | IoError::Cancelled | IoError::Short { .. } => return Errno::EIO,
+        IoError::Refused(SubmitError::NoCommand(_)) => return Errno::EOPNOTSUPP,
+        IoError::Refused(SubmitError::NoNamespace(_) | SubmitError::Transport) => return Errno::EIO,
         IoError::Refused(_) => return Errno::EINVAL,
+        _ => return Errno::EIO,
     };
     match status {
         Status::LBA_OUT_OF_RANGE | Status::INVALID_FIELD => Errno::EINVAL,
@@ -531,6 +543,19 @@ fn errno_of(error: IoError) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_library_refuses_is_told_as_what_a_controller_refuses() {
+        for (reason, status) in [
+            (SubmitError::NoNamespace(1), Status::INVALID_NAMESPACE),
+            (SubmitError::NoCommand("Write Zeroes"), Status::INVALID_OPCODE),
+            (SubmitError::Range, Status::LBA_OUT_OF_RANGE),
+            (SubmitError::Transport, Status::DATA_TRANSFER_ERROR),
+        ] {
+            let told = [reason.into(), IoError::Status(status)].map(|error| errno_of(error).code());
+            assert_eq!(told[0], told[1], "{reason}");
+        }
+    }
 
     #[test]
     fn all_of_a_file_is_data_and_its_only_hole_is_its_end() {

@@ -8,7 +8,6 @@
 //! | --- | --- |
 //! | [`files`] | what there is, and what may be done with it |
 //! | [`disks`] | which disk a file is |
-//! | [`range_lock`] | one writer at a time for each block |
 //! | [`truncated`] | files that their writers believe to be shorter |
 //! | [`usage`] | how much is in use |
 //! | [`handshake`] | what the kernel and we agree on |
@@ -26,7 +25,6 @@ mod files;
 mod handshake;
 mod mount;
 pub(crate) mod mount_point;
-mod range_lock;
 mod ring;
 mod truncated;
 mod usage;
@@ -41,6 +39,7 @@ use ringfab_base::shell_word;
 use ringfab_initiator::blocking::{CancelToken, Controller};
 use serde_json::json;
 
+use crate::advice::Advised;
 use crate::context::Context;
 use crate::engine::attach_service;
 use crate::failures;
@@ -193,7 +192,7 @@ pub(crate) fn serve_until<R>(
         drop(ready);
     });
     let unmounted = mounted.end(&cancel);
-    let detached = controller.detach().context("detach");
+    let detached = controller.detach().map_err(Advised).context("detach");
     served?;
     unmounted?;
     detached

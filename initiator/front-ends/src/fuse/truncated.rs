@@ -7,8 +7,9 @@
 //! file is long enough.
 //!
 //! What anybody has written to the file since then is not zeroed: it is new, and a regular file would have it. So each
-//! such open file has the ranges that are old still. Whoever writes has the blocks locked until he has taken his range
-//! out of all of these. Whoever zeroes locks the blocks first, and then looks at what is old there.
+//! such open file has the ranges that are old still. Whoever zeroes claims the blocks first, and then looks at what is
+//! old there. Whoever writes takes his range out of all of these before anybody else can have claimed his blocks, unless
+//! the file was made shorter only after his write had begun.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -85,6 +86,11 @@ impl Truncated {
         self.with(handle, |file| file.end = file.end.max(end));
     }
 
+    /// Whether there is a file that its writer believes to be shorter than it is.
+    pub(super) fn is_any(&self) -> bool {
+        self.count.load(Ordering::Acquire) > 0
+    }
+
     /// The next range that a writer would skip if it wrote at `to`.
     ///
     /// # Errors
@@ -93,14 +99,14 @@ impl Truncated {
         self.with(handle, |file| file.skipped(to)).unwrap_or(Ok(None))
     }
 
-    /// What is old in a range. Whoever asks has its blocks locked, so that it stays so.
+    /// What is old in a range. Whoever asks has its blocks claimed, so that it stays so.
     pub(super) fn old_in(&self, handle: u64, range: &Range<u64>) -> Vec<Range<u64>> {
         self.with(handle, |file| file.old.within(range).collect()).unwrap_or_default()
     }
 
-    /// Somebody who has its blocks locked has written a range of a file, or zeroed it: it is not old any more.
+    /// Somebody has written a range of a file, or zeroed it: it is not old any more.
     pub(super) fn renew(&self, ino: INodeNo, range: &Range<u64>) {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if !self.is_any() {
             return;
         }
         for file in self.files().values_mut().filter(|file| file.ino == ino) {
@@ -109,7 +115,7 @@ impl Truncated {
     }
 
     fn with<R>(&self, handle: u64, look: impl FnOnce(&mut Shorter) -> R) -> Option<R> {
-        if self.count.load(Ordering::Acquire) == 0 {
+        if !self.is_any() {
             return None;
         }
         self.files().get_mut(&handle).map(look)

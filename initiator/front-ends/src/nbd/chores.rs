@@ -9,11 +9,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ringfab_initiator::blocking::{Controller, Run};
+use ringfab_initiator::bytes::touched_blocks;
 use ringfab_initiator::{IoError, Namespace};
 use ringfab_proto::nbd::Extent;
 use ringfab_reactor::MailboxSender;
 
-use super::claims::Claims;
 use super::connection::ConnectionId;
 use super::export::EXTENTS_MAX;
 
@@ -46,7 +46,6 @@ pub(crate) struct Done {
 /// The threads.
 pub(crate) struct Chores {
     controller: Controller,
-    claims: Arc<Claims>,
     done: MailboxSender<Done>,
     started: usize,
     work: Sender<Chore>,
@@ -54,9 +53,9 @@ pub(crate) struct Chores {
 }
 
 impl Chores {
-    pub(crate) fn new(controller: Controller, claims: Arc<Claims>, done: MailboxSender<Done>) -> Self {
+    pub(crate) fn new(controller: Controller, done: MailboxSender<Done>) -> Self {
         let (work, queue) = channel();
-        Self { controller, claims, done, started: 0, work, queue: Arc::new(Mutex::new(queue)) }
+        Self { controller, done, started: 0, work, queue: Arc::new(Mutex::new(queue)) }
     }
 
     /// Has something done; a [`Done`] follows. A request has two of these at most, so that their number is bounded.
@@ -74,21 +73,15 @@ impl Chores {
         self.work.send(chore).map_err(|_| io::Error::other("the queue is gone"))
     }
 
-    /// Whether a command for bytes of a namespace has to wait for the change of a part of a block.
-    pub(crate) fn holds(&self, nsid: u32, bytes: &Range<u64>) -> bool {
-        self.claims.holds(nsid, bytes)
-    }
-
     fn start_thread(&self) -> io::Result<()> {
-        let (controller, claims) = (self.controller.clone(), self.claims.clone());
-        let (queue, done) = (self.queue.clone(), self.done.clone());
+        let (controller, queue, done) = (self.controller.clone(), self.queue.clone(), self.done.clone());
         let thread = std::thread::Builder::new().name("nbd-helper".to_owned());
         let started = thread.spawn(move || {
             loop {
                 let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 let Ok(chore) = next else { return };
                 let (connection, slot) = (chore.connection, chore.slot);
-                let result = chore.run(&controller, &claims);
+                let result = chore.run(&controller);
                 // Without the server nobody waits for it.
                 let _gone = done.send(Done { connection, slot, result });
             }
@@ -98,33 +91,28 @@ impl Chores {
 }
 
 impl Chore {
-    fn run(self, controller: &Controller, claims: &Arc<Claims>) -> Result<Vec<Extent>, IoError> {
-        let (nsid, block) = (self.namespace.nsid, u64::from(self.namespace.block_bytes));
+    fn run(self, controller: &Controller) -> Result<Vec<Extent>, IoError> {
         // Its number may be another disk's by now.
-        let disk = controller.only(self.namespace.identity);
+        let disk = controller.disk_of(&self.namespace);
         match self.work {
-            Work::Write { offset, bytes, fua } => {
-                let end = offset + bytes.len() as u64;
-                let _claim = claims.claim(nsid, offset - offset % block..end.next_multiple_of(block));
-                disk.write_at(nsid, offset, &bytes, fua).map(|()| Vec::new())
-            }
+            Work::Write { offset, bytes, fua } => disk.write_at(offset, &bytes, fua).map(|()| Vec::new()),
             Work::Status { offset, length, one } => {
-                let end = offset + u64::from(length);
-                let (lba, last) = (offset / block, end.div_ceil(block));
-                let runs = disk.allocation(nsid, lba, last - lba)?;
-                Ok(extents(&runs, (offset, end), &self.namespace, if one { 1 } else { EXTENTS_MAX }))
+                let bytes = offset..offset + u64::from(length);
+                let blocks = touched_blocks(&bytes, self.namespace.block_bytes);
+                let runs = disk.allocation(blocks.start, blocks.end - blocks.start)?;
+                Ok(extents(&runs, &bytes, &self.namespace, if one { 1 } else { EXTENTS_MAX }))
             }
         }
     }
 }
 
 /// Runs of blocks, which begin with the block of the first byte, as extents of bytes.
-fn extents(runs: &[Run], (offset, end): (u64, u64), namespace: &Namespace, most: usize) -> Vec<Extent> {
+fn extents(runs: &[Run], bytes: &Range<u64>, namespace: &Namespace, most: usize) -> Vec<Extent> {
     let block = u64::from(namespace.block_bytes);
-    let mut at = offset - offset % block;
+    let mut at = bytes.start - bytes.start % block;
     let mut extents = Vec::new();
     for run in runs {
-        let (start, stop) = (at.max(offset), (at + run.blocks * block).min(end));
+        let (start, stop) = (at.max(bytes.start), (at + run.blocks * block).min(bytes.end));
         at += run.blocks * block;
         if start < stop {
             let zero = !run.allocated && namespace.deallocated_reads_zeroes;
@@ -142,20 +130,18 @@ mod tests {
 
     #[test]
     fn runs_of_blocks_become_extents_of_the_bytes_that_were_asked_for() {
-        let namespace = Namespace { deallocated_reads_zeroes: true, ..export().namespace };
+        let namespace = export().namespace;
         let runs = [(2, true), (3, false), (100, true)].map(|(blocks, allocated)| Run { blocks, allocated });
-        let of = |range, most| {
-            let found = extents(&runs, range, &namespace, most);
+        let of = |range: Range<u64>, most| {
+            let found = extents(&runs, &range, &namespace, most);
             found.iter().map(|extent| (extent.length, extent.hole, extent.zero)).collect::<Vec<_>>()
         };
-        assert_eq!(
-            of((100, 4096 * 6), 9),
-            [(8092, false, false), (12_288, true, true), (4096, false, false)]
-        );
-        assert_eq!(of((0, 4096 * 6), 1), [(8192, false, false)]);
-        assert_eq!(of((4095, 4097), 9), [(2, false, false)]);
-        let silent = Namespace { deallocated_reads_zeroes: false, ..namespace };
-        let found = extents(&runs[1..], (0, 4096), &silent, 9);
+        assert_eq!(of(100..4096 * 6, 9), [(8092, false, false), (12_288, true, true), (4096, false, false)]);
+        assert_eq!(of(0..4096 * 6, 1), [(8192, false, false)]);
+        assert_eq!(of(4095..4097, 9), [(2, false, false)]);
+        let mut silent = namespace;
+        silent.deallocated_reads_zeroes = false;
+        let found = extents(&runs[1..], &(0..4096), &silent, 9);
         assert_eq!(found, [Extent { length: 4096, hole: true, zero: false }], "it may read as anything");
     }
 }

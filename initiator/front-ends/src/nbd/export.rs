@@ -1,6 +1,6 @@
 //! What a namespace looks like to NBD clients.
 
-use ringfab_initiator::{IoError, Namespace};
+use ringfab_initiator::{IoError, Namespace, SubmitError};
 use ringfab_proto::nbd::{Command, Errno, Request, export, flag};
 use ringfab_spec::Status;
 
@@ -128,9 +128,11 @@ impl Export {
 pub(crate) fn errno(error: IoError) -> Errno {
     let status = match error {
         IoError::Status(status) | IoError::Exhausted { status, .. } => status.code(),
-        IoError::NoPath | IoError::TimedOut | IoError::Short { .. } => return Errno::Io,
         IoError::Cancelled => return Errno::Shutdown,
+        IoError::Refused(SubmitError::NoCommand(_)) => return Errno::NotSup,
+        IoError::Refused(SubmitError::NoNamespace(_) | SubmitError::Transport) => return Errno::Io,
         IoError::Refused(_) => return Errno::Inval,
+        _ => return Errno::Io,
     };
     match status {
         Status::LBA_OUT_OF_RANGE | Status::INVALID_FIELD => Errno::Inval,
@@ -145,28 +147,16 @@ pub(crate) fn errno(error: IoError) -> Errno {
 pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ringfab_initiator::NamespaceIdentity;
 
     pub(crate) fn export() -> Export {
-        let namespace = Namespace {
-            nsid: 1,
-            blocks: 1024,
-            block_bytes: 4096,
-            identity: NamespaceIdentity::default(),
-            read_only: false,
-            transfer_blocks_max: 32,
-            write_zeroes_blocks_max: 65536,
-            write_zeroes_deallocates: true,
-            compares: true,
-            verify_blocks_max: 65536,
-            discard_blocks_max: 65536,
-            discard_ranges_max: 256,
-            discard_total_blocks_max: u64::MAX,
-            reports_allocation: false,
-            deallocated_reads_zeroes: true,
-            preferred_write_blocks: 1,
-            ana_group: 0,
-        };
+        let mut namespace = Namespace::new(1, 1024, 4096);
+        namespace.transfer_blocks_max = 32;
+        namespace.write_zeroes_blocks_max = 65536;
+        namespace.write_zeroes_deallocates = true;
+        namespace.discard_blocks_max = 65536;
+        namespace.discard_ranges_max = 256;
+        namespace.discard_total_blocks_max = u64::MAX;
+        namespace.deallocated_reads_zeroes = true;
         Export {
             name: "ns1".to_owned(),
             description: "a disk".to_owned(),
@@ -248,6 +238,18 @@ pub(crate) mod tests {
         let export = Export { removed: true, ..export() };
         for command in [Command::Read, Command::Write, Command::Flush, Command::Trim, Command::WriteZeroes] {
             assert_eq!(export.check(&request(command, 0, 0, 4096)), Err((Errno::Io, REMOVED)));
+        }
+    }
+
+    #[test]
+    fn what_the_library_refuses_is_told_as_what_a_controller_refuses() {
+        for (reason, status) in [
+            (SubmitError::NoNamespace(1), Status::INVALID_NAMESPACE),
+            (SubmitError::NoCommand("Write Zeroes"), Status::INVALID_OPCODE),
+            (SubmitError::Range, Status::LBA_OUT_OF_RANGE),
+            (SubmitError::Transport, Status::DATA_TRANSFER_ERROR),
+        ] {
+            assert_eq!(errno(reason.into()), errno(IoError::Status(status)), "{reason}");
         }
     }
 

@@ -9,7 +9,6 @@
 //! | --- | --- |
 //! | [`export`] | a namespace as clients see it; which requests are valid |
 //! | [`chores`] | what takes several commands or an admin command, on threads of its own |
-//! | [`claims`] | blocks that belong to one writer for a while |
 //! | [`refresh`] | exports after the namespaces have changed |
 //! | [`negotiation`] | the handshake |
 //! | [`connection`] | one client: its requests, what it sends and what it is sent |
@@ -19,7 +18,6 @@
 //! | [`server`] | the server on an engine's thread |
 
 mod chores;
-mod claims;
 mod connection;
 mod export;
 mod negotiation;
@@ -47,6 +45,7 @@ use ringfab_memory::ClassLayout;
 use ringfab_reactor::ListenAddr;
 use serde_json::json;
 
+use crate::advice::Advised;
 use crate::context::Context;
 use crate::engine::attach_service;
 use crate::failures;
@@ -57,7 +56,6 @@ use crate::output;
 use crate::quantity::cores;
 use crate::ready::Ready;
 use crate::registry;
-use claims::Claims;
 use connection::{COMMANDS_MAX, LARGE_BUFFERS, LARGE_BYTES, SMALL_BUFFERS, SMALL_BYTES};
 use export::Export;
 use server::{Common, SHUTDOWN, Server};
@@ -163,9 +161,9 @@ pub(crate) fn serve_until<R>(
     if spread.requests_were_left() {
         // Their commands can only end by cancelling: the target is away.
         tracing::warn!("ended while requests were waiting for the target");
-        return served.and(controller.cancel().context("detach"));
+        return served.and(controller.cancel().map_err(Advised).context("detach"));
     }
-    let detached = controller.detach().context("detach");
+    let detached = controller.detach().map_err(Advised).context("detach");
     served.and(detached)
 }
 
@@ -188,7 +186,6 @@ fn serve<R>(
     let common = Common {
         spread: spread.clone(),
         controller: controller.clone(),
-        claims: Claims::new(controller.threads()),
         interrupt: interrupt.clone(),
         result,
     };
@@ -225,7 +222,7 @@ fn start_server(
 ) -> Result<Option<ListenAddr>> {
     let started = controller.start_client(engine, move |host, controller| {
         let exports = settings.exports(host.namespaces(controller)).map_err(io::Error::other)?;
-        let mut server = Server::new(host, engine, (settings, exports), common);
+        let mut server = Server::new(host, engine, settings, exports, common);
         let address = listen.map(|address| server.listen(host, &address)).transpose();
         let address = address.map_err(io::Error::other)?;
         Ok((Box::new(server) as Box<dyn EngineClient>, address))

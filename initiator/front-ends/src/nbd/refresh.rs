@@ -87,7 +87,9 @@ mod tests {
 
     fn namespace(nsid: u32, nguid: u8) -> Namespace {
         let identity = NamespaceIdentity { nguid: Some([nguid; 16]), ..NamespaceIdentity::default() };
-        Namespace { nsid, identity, ..export().namespace }
+        let mut namespace = export().namespace;
+        (namespace.nsid, namespace.identity) = (nsid, identity);
+        namespace
     }
 
     fn seen(exports: &[Export]) -> Vec<(u8, bool)> {

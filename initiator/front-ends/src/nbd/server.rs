@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ringfab_base::Slots;
 use ringfab_initiator::blocking::{Controller, EngineClient, Turn};
+use ringfab_initiator::bytes::BlockWriter;
 use ringfab_initiator::{ControllerId, Host, HostEvent, Namespace};
 use ringfab_reactor::{
     Completion, DetachedSocket, ListenAddr, ListenerId, MailboxReceiver, Payload, SocketId, SocketOptions,
@@ -17,12 +18,12 @@ use ringfab_reactor::{
 };
 
 use super::chores::{Chores, Done};
-use super::claims::Claims;
 use super::connection::{Connection, ConnectionId, ServerContext, kind, token};
 use super::export::Export;
 use super::refresh::refresh;
 use super::settings::ExportSettings;
 use super::spread::Spread;
+use crate::advice::Advised;
 use crate::interrupt::Interrupt;
 
 /// How long a handshake, and the end of a connection, may take.
@@ -38,7 +39,6 @@ pub(crate) struct Common {
     pub(crate) spread: Arc<Spread>,
     /// For what other threads do.
     pub(crate) controller: Controller,
-    pub(crate) claims: Arc<Claims>,
     pub(crate) interrupt: Interrupt,
     /// How each server has ended.
     pub(crate) result: Sender<Result<()>>,
@@ -54,6 +54,8 @@ pub(crate) struct Server {
     /// Connections from the engine that listens.
     sockets: MailboxReceiver<DetachedSocket>,
     connections: Slots<Connection>,
+    /// For the commands of the connections that write whole blocks.
+    writer: BlockWriter,
     chores: Chores,
     chores_done: MailboxReceiver<Done>,
     /// Of the engine that listens, while it does.
@@ -78,11 +80,11 @@ impl Server {
     pub(crate) fn new(
         host: &mut Host,
         engine: usize,
-        (settings, exports): (ExportSettings, Vec<Export>),
+        settings: ExportSettings,
+        exports: Vec<Export>,
         common: Common,
     ) -> Self {
         common.interrupt.wake(host.reactor().waker());
-        common.claims.join(engine, host.reactor().waker());
         let (done, chores_done) = mailbox(host.reactor().waker());
         let connections = Slots::with_capacity(common.spread.per_engine_max());
         Self {
@@ -91,7 +93,8 @@ impl Server {
             exports,
             sockets: common.spread.open(engine, host.reactor()),
             connections,
-            chores: Chores::new(common.controller.clone(), common.claims.clone(), done),
+            writer: common.controller.block_writer(host),
+            chores: Chores::new(common.controller.clone(), done),
             chores_done,
             listener: None,
             error: None,
@@ -171,10 +174,10 @@ impl Server {
         }
     }
 
-    /// Says which claimed blocks are written by no command of this engine any more.
-    fn look_at_claims(&self) {
-        self.common.claims.look(self.engine, |nsid, range| {
-            self.connections.values().any(|connection| connection.writes(&self.exports, nsid, range))
+    /// Says which claimed blocks are written by no command of the connections any more.
+    fn report_writes(&self) {
+        self.writer.report(|nsid, blocks| {
+            self.connections.values().any(|connection| connection.writes(&self.exports, nsid, blocks))
         });
     }
 
@@ -185,13 +188,13 @@ impl Server {
             host.reactor().close_socket(socket);
             return self.common.spread.release(self.engine);
         }
-        let mut context = context(host, controller, &self.exports, &mut self.chores);
+        let mut context = context(host, controller, &self.exports, &self.writer, &mut self.chores);
         self.connections.insert_with(|id| Connection::new(socket, id.into(), &mut context));
     }
 
     /// Lets every connection go on: a buffer or a place for a command may have come free.
     fn pump(&mut self, host: &mut Host, controller: ControllerId) {
-        let mut context = context(host, controller, &self.exports, &mut self.chores);
+        let mut context = context(host, controller, &self.exports, &self.writer, &mut self.chores);
         for index in 0..self.connections.slot_count() {
             let Some((id, connection)) = self.connections.of_slot(index) else { continue };
             connection.pump(&mut context);
@@ -212,7 +215,7 @@ impl Server {
     ) {
         let Some((found, connection)) = self.connections.of_slot(id.index.into()) else { return };
         if found.generation_low() == id.generation {
-            act(connection, &mut context(host, controller, &self.exports, &mut self.chores));
+            act(connection, &mut context(host, controller, &self.exports, &self.writer, &mut self.chores));
         }
     }
 
@@ -229,7 +232,7 @@ impl Server {
         self.stop_listening(host);
         let at = host.reactor().clock() + SHUTDOWN;
         host.reactor().set_timer(at, token(kind::SHUTDOWN, 0, 0));
-        let mut context = context(host, controller, &self.exports, &mut self.chores);
+        let mut context = context(host, controller, &self.exports, &self.writer, &mut self.chores);
         for connection in self.connections.values_mut() {
             connection.drain(&mut context);
         }
@@ -257,7 +260,7 @@ impl EngineClient for Server {
     fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
         self.take_sockets(host, controller);
         self.take_chores();
-        self.look_at_claims();
+        self.report_writes();
         self.pump(host, controller);
         let must_end = self.common.interrupt.is_interrupted() || self.error.is_some();
         if must_end && self.shutdown == Shutdown::None {
@@ -289,22 +292,11 @@ impl EngineClient for Server {
             }
             HostEvent::Ready { .. } | HostEvent::NamespacesChanged { .. } => self.refresh(host, controller),
             HostEvent::Failed { error, .. } => {
-                self.error = Some(anyhow::Error::new(error.clone()).context("the target is given up"));
+                self.error =
+                    Some(anyhow::Error::new(Advised(error.clone())).context("the target is given up"));
             }
-            HostEvent::Lost { .. }
-            | HostEvent::Reconnecting { .. }
-            | HostEvent::Detached { .. }
-            | HostEvent::DiscoveryLogChanged { .. }
-            | HostEvent::Reauthenticated { .. }
-            | HostEvent::AdminDone(_) => {}
+            _ => {}
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Nobody waits for its commands any more.
-        self.common.claims.leave(self.engine);
     }
 }
 
@@ -312,7 +304,8 @@ fn context<'a>(
     host: &'a mut Host,
     controller: ControllerId,
     exports: &'a [Export],
+    writer: &'a BlockWriter,
     chores: &'a mut Chores,
 ) -> ServerContext<'a> {
-    ServerContext { host, controller, exports, chores, patience: PATIENCE }
+    ServerContext { host, controller, exports, writer, chores, patience: PATIENCE }
 }

@@ -219,6 +219,12 @@ struct Place<'a> {
     file: &'a str,
 }
 
+/// A text of the file, and where it is.
+struct Placed {
+    text: String,
+    span: Range<usize>,
+}
+
 impl Place<'_> {
     fn error(&self, at: Range<usize>, what: &str) -> anyhow::Error {
         let before = &self.text[..at.start.min(self.text.len())];
@@ -252,17 +258,18 @@ impl Place<'_> {
                 .ok_or_else(|| self.error(span.clone(), &format!("{name}: a volume must have it")))?;
             let text = value.get_ref().as_str();
             let text = text.ok_or_else(|| self.error(value.span(), &format!("{name}: must be a text")))?;
-            Ok::<_, anyhow::Error>((text.to_owned(), value.span()))
+            Ok::<_, anyhow::Error>(Placed { text: text.to_owned(), span: value.span() })
         };
         let [name, url, directory] = [needed("name")?, needed("url")?, needed("where")?];
         self.check_name(&name, before)?;
         self.check_url(&url)?;
         self.check_directory(&directory, before)?;
-        options.insert(0, format!("--volume={}", name.0));
-        Ok(Volume { name: name.0, url: url.0, directory: directory.0.into(), options })
+        options.insert(0, format!("--volume={}", name.text));
+        Ok(Volume { name: name.text, url: url.text, directory: directory.text.into(), options })
     }
 
-    fn check_name(&self, (name, span): &(String, Range<usize>), before: &[Volume]) -> Result<()> {
+    fn check_name(&self, name: &Placed, before: &[Volume]) -> Result<()> {
+        let Placed { text: name, span } = name;
         let valid = |one: char| one.is_ascii_alphanumeric() || "_.-".contains(one);
         let is_name = !name.is_empty() && !name.starts_with(['-', '.']) && name.len() <= NAME_CHARACTERS_MAX;
         if !is_name || !name.chars().all(valid) {
@@ -278,7 +285,8 @@ impl Place<'_> {
         Ok(())
     }
 
-    fn check_url(&self, (url, span): &(String, Range<usize>)) -> Result<()> {
+    fn check_url(&self, url: &Placed) -> Result<()> {
+        let Placed { text: url, span } = url;
         match url.parse::<Url>() {
             Err(error) => Err(self.error(span.clone(), &format!("url: {error}"))),
             Ok(url) if url.is_discovery() => {
@@ -288,7 +296,8 @@ impl Place<'_> {
         }
     }
 
-    fn check_directory(&self, (directory, span): &(String, Range<usize>), before: &[Volume]) -> Result<()> {
+    fn check_directory(&self, directory: &Placed, before: &[Volume]) -> Result<()> {
+        let Placed { text: directory, span } = directory;
         if !directory.starts_with('/') {
             return Err(self.error(span.clone(), &format!("where: `{directory}` does not begin with /")));
         }

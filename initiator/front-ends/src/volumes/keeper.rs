@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use nix::sys::signal::Signal;
 use ringfab_base::{VisiblePath as _, shell_word};
+use ringfab_initiator::Namespace;
 use ringfab_initiator::blocking::Controller;
-use ringfab_initiator::{ConnectError, Namespace};
 
 use super::child::{Bond, Running};
 use super::doorbell::Doorbell;
@@ -26,6 +26,7 @@ use super::plan::Plan;
 use super::step::{Done, Outcome};
 use super::watch::Watch;
 use super::{MountArgs, child};
+use crate::advice::Advised;
 use crate::context::Context;
 use crate::failures;
 use crate::fuse::{self, FuseArgs, disk_file};
@@ -66,6 +67,12 @@ pub(super) fn keep(args: &MountArgs, context: &Context) -> Result<()> {
         Err(error) if report.failed(&error) => Ok(()),
         result => result,
     }
+}
+
+/// What `ringfab list` shows of the mount, and its entry there.
+struct Noted {
+    entry: Entry,
+    facts: Facts,
 }
 
 /// What the process has while it mounts.
@@ -137,7 +144,7 @@ impl<'a> Keeper<'a> {
         facts.read_only = self.plan.read_only;
         entry.write(&facts)?;
         DirBuilder::new().mode(0o700).create(&files).with_context(|| format!("make {}", files.visible()))?;
-        let mut noted = (entry, facts);
+        let mut noted = Noted { entry, facts };
         let served = self.serve(&files, &mut noted);
         let ended =
             Ended { failed_commands: failures::count(), abandoned: self.abandoned.load(Ordering::Acquire) };
@@ -145,7 +152,7 @@ impl<'a> Keeper<'a> {
         if let Some(lost) = &lost {
             tracing::error!("{}: {lost}", self.plan.directory.visible());
             // Who waits for the end reads it.
-            let (entry, facts) = &mut noted;
+            let Noted { entry, facts } = &mut noted;
             (facts.failed_commands, facts.abandoned) = (ended.failed_commands, ended.abandoned);
             entry.write(facts)?;
         }
@@ -160,7 +167,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// Attaches, also after some attempts where that is wanted, and serves.
-    fn serve(&self, files: &Path, noted: &mut (Entry, Facts)) -> Result<()> {
+    fn serve(&self, files: &Path, noted: &mut Noted) -> Result<()> {
         let until = Instant::now() + self.args.retry.0;
         let mut fuse =
             FuseArgs::at(self.plan.connect.clone(), files.to_owned(), self.plan.read_only, THREADS);
@@ -177,7 +184,7 @@ impl<'a> Keeper<'a> {
                 Err(error) if !is_mounted && self.inner.is_interrupted() => {
                     return Err(error.context(Cancelled));
                 }
-                Err(error) if !is_mounted && error.is::<ConnectError>() && Instant::now() < until => {
+                Err(error) if !is_mounted && error.is::<Advised>() && Instant::now() < until => {
                     tracing::warn!("{error:#}; trying again");
                     ready::extend(EXTEND);
                     self.wait(RETRY);
@@ -197,12 +204,8 @@ impl<'a> Keeper<'a> {
 
     /// The files are there: mounts what is in one of them, and watches over it. What is returned is dropped when the
     /// files go.
-    fn mounted(
-        &self,
-        controller: &Controller,
-        files: &Path,
-        (entry, facts): &mut (Entry, Facts),
-    ) -> Result<Ready> {
+    fn mounted(&self, controller: &Controller, files: &Path, noted: &mut Noted) -> Result<Ready> {
+        let Noted { entry, facts } = noted;
         let namespace = only_namespace(&controller.namespaces())?;
         let read_only = self.plan.read_only || namespace.read_only;
         facts.namespaces = registry::disks(std::slice::from_ref(&namespace));
@@ -217,7 +220,7 @@ impl<'a> Keeper<'a> {
         facts.device = Some(done.device.clone());
         facts.fstype = Some(done.fstype.clone());
         facts.mount_id = Mount::at(&self.plan.directory).map(|mount| mount.id);
-        let kept = self.keep_mounted(controller, (namespace, &file), entry, facts);
+        let kept = self.keep_mounted(controller, namespace, &file, entry, facts);
         kept.inspect_err(|_| self.undo(files))
     }
 
@@ -225,7 +228,8 @@ impl<'a> Keeper<'a> {
     fn keep_mounted(
         &self,
         controller: &Controller,
-        (namespace, file): (Namespace, &Path),
+        namespace: Namespace,
+        file: &Path,
         entry: &mut Entry,
         facts: &Facts,
     ) -> Result<Ready> {

@@ -5,7 +5,7 @@ use ringfab_spec::log::{LogId, Smart};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::Controller;
-use super::message::Operation;
+use super::message::{Answer, Operation, Order};
 use crate::error::IoError;
 use crate::wire;
 use crate::wire::answers;
@@ -28,7 +28,7 @@ impl Controller {
         entry: SubmissionEntry,
         length: usize,
     ) -> Result<(CompletionEntry, Vec<u8>), IoError> {
-        let answer = self.engine.call(Operation::AdminRead { entry, length }, None)?;
+        let answer = self.admin(Operation::AdminRead { entry, length })?;
         Ok((answer.entry.unwrap_or_default(), answer.data))
     }
 
@@ -37,8 +37,12 @@ impl Controller {
     /// # Errors
     /// The command's.
     pub fn admin_write(&self, entry: SubmissionEntry, data: &[u8]) -> Result<CompletionEntry, IoError> {
-        let answer = self.engine.call(Operation::AdminWrite { entry, data: data.to_vec() }, None)?;
+        let answer = self.admin(Operation::AdminWrite { entry, data: data.to_vec() })?;
         Ok(answer.entry.unwrap_or_default())
+    }
+
+    fn admin(&self, operation: Operation) -> Result<Answer, IoError> {
+        self.engine.call(Order { operation, disk: None, claimed: false })
     }
 
     /// The whole Identify Controller data structure, 4096 bytes: zero where the controller has sent nothing.

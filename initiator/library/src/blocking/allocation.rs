@@ -3,7 +3,8 @@
 use ringfab_spec::FromBytes as _;
 use ringfab_spec::lba_status::{LbaStatusDescriptor, LbaStatusHeader};
 
-use super::Controller;
+use super::disk::Disk;
+use super::message::Operation;
 use crate::error::{IoError, SubmitError};
 use crate::wire;
 
@@ -19,15 +20,15 @@ pub struct Run {
     pub allocated: bool,
 }
 
-impl Controller {
+impl Disk {
     /// Which of `blocks` blocks from `lba` on are allocated, as runs that follow each other from `lba` on. They may end
     /// before the last block: a controller says only so much at once. There is at least one run where `blocks` is not
     /// zero. Where the controller does not say, all is allocated.
     ///
     /// # Errors
     /// The command's; [`SubmitError::Range`] when there are fewer blocks.
-    pub fn allocation(&self, nsid: u32, lba: u64, blocks: u64) -> Result<Vec<Run>, IoError> {
-        let namespace = self.namespace(nsid).ok_or(SubmitError::NoNamespace(nsid))?;
+    pub fn allocation(&self, lba: u64, blocks: u64) -> Result<Vec<Run>, IoError> {
+        let namespace = self.namespace_in_use()?;
         let end = lba.checked_add(blocks).filter(|end| *end <= namespace.blocks);
         let end = end.ok_or(IoError::Refused(SubmitError::Range))?;
         if blocks == 0 {
@@ -36,9 +37,9 @@ impl Controller {
         if !namespace.reports_allocation {
             return Ok(vec![Run { blocks, allocated: true }]);
         }
-        let entry = wire::allocated(nsid, lba, blocks, ANSWER_BYTES);
-        let (_, data) = self.admin_read(entry, ANSWER_BYTES)?;
-        Ok(runs(&data, lba, end))
+        let entry = wire::allocated(self.nsid(), lba, blocks, ANSWER_BYTES);
+        let answer = self.call(Operation::AdminRead { entry, length: ANSWER_BYTES })?;
+        Ok(runs(&answer.data, lba, end))
     }
 }
 

@@ -8,6 +8,7 @@ use ringfab_reactor::Wait;
 
 use super::Controller;
 use super::message::Message;
+use crate::bytes::BlockWriter;
 use crate::host::Host;
 use crate::request::{ControllerId, HostEvent};
 
@@ -78,6 +79,12 @@ impl Controller {
     /// Engine threads: those that there are.
     pub fn threads(&self) -> usize {
         self.engine.threads()
+    }
+
+    /// For a client that writes whole blocks on an engine's thread: how it and those who change parts of blocks keep out
+    /// of each other's way.
+    pub fn block_writer(&self, host: &mut Host) -> BlockWriter {
+        self.engine.claims.join(host.reactor().waker())
     }
 
     /// Has `make` make a client on an engine's thread, by its number from zero, and waits for it. Beside the client, it

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -13,13 +14,15 @@ use ringfab_memory::ClassLayout;
 use ringfab_reactor::{MailboxReceiver, MailboxSender, Reactor, ReactorConfig, mailbox, pin_current_thread};
 
 use super::client::{EngineClient, TAG_END, Turn};
-use super::message::{Answer, CANCEL_POLL, Job, Message, Operation, Permits, Reply};
+use super::message::{Answer, Ended, Job, Message, Operation, Order, Permits, Reply};
 use super::requests::{Request, request_of};
-use super::{CancelToken, Connection, EngineOptions};
+use super::{Connection, EngineOptions};
 use crate::authentication::Keys;
+use crate::bytes::{BlockWriter, Claims};
+use crate::cancel::{CANCEL_POLL, CancelToken};
 use crate::error::{Cause, ConnectError, IoError, Step, SubmitError};
 use crate::host::{Host, HostConfig};
-use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
+use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
 use crate::path::SharedController;
 use crate::request::{ControllerId, HostEvent, PathId};
@@ -45,7 +48,9 @@ pub(super) struct Engine {
     next: AtomicUsize,
     snapshot: Arc<RwLock<Snapshot>>,
     permits: Arc<Permits>,
-    cancel: CancelToken,
+    /// Blocks of which somebody changes a part.
+    pub(super) claims: Arc<Claims>,
+    pub(super) cancel: CancelToken,
     thread: Mutex<Option<Thread>>,
 }
 
@@ -76,6 +81,14 @@ pub(super) struct Snapshot {
     pub(super) reconnects: u64,
 }
 
+/// What all threads are given.
+#[derive(Clone)]
+struct Common {
+    engine: EngineOptions,
+    claims: Arc<Claims>,
+    told: Sender<Started>,
+}
+
 /// What a starting thread says.
 enum Started {
     /// It takes messages.
@@ -102,9 +115,11 @@ impl Engine {
         let (told, started) = channel();
         let cancel = engine.cancel.clone();
         let threads = usize::from(engine.threads.max(1));
+        let claims = Arc::<Claims>::default();
+        let common = Common { engine, claims: claims.clone(), told };
         let thread = std::thread::Builder::new().name("ringfab-0".to_owned()).spawn(move || {
             let peer = options.url.peer();
-            lead(options, &engine, &told).unwrap_or_else(|error| {
+            lead(options, common).unwrap_or_else(|error| {
                 Err(ConnectError { peer, step: Step::Connect, cause: Cause::Local(error.to_string()) })
             })
         });
@@ -115,6 +130,7 @@ impl Engine {
                 next: AtomicUsize::new(0),
                 snapshot,
                 permits: Permits::new(JOBS_MAX),
+                claims,
                 cancel,
                 thread: Mutex::new(Some(Thread { handle: thread, ended: started })),
             }),
@@ -137,14 +153,9 @@ impl Engine {
     }
 
     /// Starts a command.
-    pub(super) fn start_job(
-        &self,
-        operation: Operation,
-        disk: Option<Arc<NamespaceIdentity>>,
-        reply: &SyncSender<Reply>,
-    ) -> Result<(), IoError> {
+    pub(super) fn start_job(&self, order: Order, reply: &SyncSender<Reply>) -> Result<(), IoError> {
         let permit = self.permits.acquire(&self.cancel)?;
-        let job = Job::new(operation, disk, reply.clone(), permit);
+        let job = Job::new(order, reply.clone(), permit);
         // An engine that is gone gives the job back, and dropping it is the answer.
         drop(self.senders[self.thread_for(&job)].0.send(Message::Run(job)));
         Ok(())
@@ -152,7 +163,7 @@ impl Engine {
 
     /// The thread that a command goes to. Only the first one has an admin queue.
     fn thread_for(&self, job: &Job) -> usize {
-        match job.operation {
+        match job.order.operation {
             Operation::AdminRead { .. } | Operation::AdminWrite { .. } => 0,
             _ if self.senders.len() == 1 => 0,
             _ => self.next.fetch_add(1, Ordering::Relaxed) % self.senders.len(),
@@ -221,16 +232,15 @@ impl Engine {
         }
     }
 
-    /// Runs one command.
-    pub(super) fn call(
-        &self,
-        operation: Operation,
-        disk: Option<Arc<NamespaceIdentity>>,
-    ) -> Result<Answer, IoError> {
+    /// Runs one command that writes no blocks, or only such as its caller has claimed.
+    pub(super) fn call(&self, order: Order) -> Result<Answer, IoError> {
         let (reply, replies) = sync_channel(1);
-        self.start_job(operation, disk, &reply)?;
+        self.start_job(order, &reply)?;
         drop(reply);
-        self.wait(&replies)?
+        match self.wait(&replies)?? {
+            Ended::Done(answer) => Ok(answer),
+            Ended::HeldBack => unreachable!("only a write is held back, and not for a claim of its own"),
+        }
     }
 
     /// Detaches, in an orderly way or at once, and waits for the end of the thread. The shutdown timeout bounds that,
@@ -322,22 +332,19 @@ fn wait_ready(
 }
 
 /// The thread of the engine that leads: from the first step of attaching to the last event, and the end of the others.
-fn lead(
-    options: ConnectOptions,
-    engine: &EngineOptions,
-    told: &Sender<Started>,
-) -> io::Result<Result<(), ConnectError>> {
+fn lead(options: ConnectOptions, common: Common) -> io::Result<Result<(), ConnectError>> {
     let peer = options.url.peer();
-    let mut host = new_host(&options, engine, 0)?;
-    let receiver = open_mailbox(&mut host, 0, told);
-    let (controller, shared) = host.attach_shared(options, engine.threads.max(1) - 1);
+    let mut host = new_host(&options, &common.engine, 0)?;
+    let receiver = open_mailbox(&mut host, 0, &common.told);
+    let (controller, shared) = host.attach_shared(options, common.engine.threads.max(1) - 1);
     let mut threads = Vec::new();
     for (shared, number) in shared.into_iter().zip(1..) {
-        let (engine, told) = (engine.clone(), told.clone());
+        let common = common.clone();
         let thread = std::thread::Builder::new().name(format!("ringfab-{number}"));
-        threads.push(thread.spawn(move || follow(shared, number, &engine, &told))?);
+        threads.push(thread.spawn(move || follow(shared, number, common))?);
     }
-    let result = run(host, controller, receiver, told.clone(), (peer, true));
+    let dispatcher = Dispatcher::new(&mut host, receiver, common, Role { peer, leads: true });
+    let result = run(host, controller, dispatcher);
     for thread in threads {
         match thread.join() {
             Ok(Ok(())) => {}
@@ -349,21 +356,17 @@ fn lead(
 }
 
 /// The thread of an engine that follows.
-fn follow(
-    shared: SharedController,
-    number: usize,
-    engine: &EngineOptions,
-    told: &Sender<Started>,
-) -> io::Result<()> {
-    let mut host = new_host(shared.options(), engine, number).inspect_err(|error| {
+fn follow(shared: SharedController, number: usize, common: Common) -> io::Result<()> {
+    let mut host = new_host(shared.options(), &common.engine, number).inspect_err(|error| {
         // Who does not wait any more leaves.
-        let _result = told.send(Started::Broken(error.to_string()));
+        let _result = common.told.send(Started::Broken(error.to_string()));
     })?;
-    let receiver = open_mailbox(&mut host, number, told);
+    let receiver = open_mailbox(&mut host, number, &common.told);
     let peer = shared.options().url.peer();
     let controller = host.join(shared);
+    let dispatcher = Dispatcher::new(&mut host, receiver, common, Role { peer, leads: false });
     // How it ended is said by the one that leads.
-    run(host, controller, receiver, told.clone(), (peer, false)).map(drop)
+    run(host, controller, dispatcher).map(drop)
 }
 
 /// Says where a thread takes messages.
@@ -378,25 +381,8 @@ fn open_mailbox(host: &mut Host, thread: usize, told: &Sender<Started>) -> Mailb
 fn run(
     mut host: Host,
     controller: ControllerId,
-    receiver: MailboxReceiver<Message>,
-    told: Sender<Started>,
-    (peer, leads): (String, bool),
+    mut dispatcher: Dispatcher,
 ) -> io::Result<Result<(), ConnectError>> {
-    let mut dispatcher = Dispatcher {
-        client: None,
-        had_client: false,
-        receiver,
-        jobs: (0..JOBS_MAX).map(|_| None).collect(),
-        backlog: VecDeque::new(),
-        authenticating: Vec::new(),
-        peer,
-        snapshot: None,
-        ready_paths: BTreeSet::new(),
-        told: Some(told),
-        leads,
-        end: None,
-        leaving: false,
-    };
     host.run(controller, &mut dispatcher)?;
     Ok(dispatcher.end.take().unwrap_or(Ok(())))
 }
@@ -428,6 +414,14 @@ fn new_host(options: &ConnectOptions, engine: &EngineOptions, number: usize) -> 
     Host::new(reactor, HostConfig { pool, rnic, seed: u64::from_le_bytes(jitter) })
 }
 
+/// Which of the threads one is.
+struct Role {
+    /// The controller's name for people.
+    peer: String,
+    /// Whether this is the thread that leads.
+    leads: bool,
+}
+
 /// The handle's part of a thread: it gives the callers' commands to the host, and the answers to the callers.
 struct Dispatcher {
     /// What shares the thread. Dropped before the host, whose ring may be watching what it has.
@@ -435,22 +429,21 @@ struct Dispatcher {
     /// Whether there was one.
     had_client: bool,
     receiver: MailboxReceiver<Message>,
+    /// For the jobs that write.
+    writer: BlockWriter,
     /// Jobs at the host, by tag.
     jobs: Vec<Option<Job>>,
     /// Jobs that wait for a buffer or a place.
     backlog: VecDeque<Job>,
     /// Who waits for an authentication.
     authenticating: Vec<SyncSender<Result<(), ConnectError>>>,
-    /// The controller's name for people.
-    peer: String,
+    role: Role,
     /// What the callers look at, on the thread that leads.
     snapshot: Option<Arc<RwLock<Snapshot>>>,
     /// The paths by which commands go.
     ready_paths: BTreeSet<PathId>,
     /// Who waits until this thread is ready, until it is.
     told: Option<Sender<Started>>,
-    /// Whether this is the thread that leads.
-    leads: bool,
     /// How it ended, when the controller is given up or detached. A client may still have to answer others then.
     end: Option<Result<(), ConnectError>>,
     /// Whether it was asked to leave.
@@ -460,6 +453,7 @@ struct Dispatcher {
 impl EngineClient for Dispatcher {
     fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
         self.take_messages(host, controller);
+        self.writer.report(|nsid, blocks| self.is_writing(nsid, blocks));
         let turn = self.turn_client(host, controller);
         let over = self.end.is_some() && (self.client.is_none() || self.leaving);
         Ok(if over { Turn::Over } else { turn })
@@ -486,6 +480,34 @@ impl EngineClient for Dispatcher {
 }
 
 impl Dispatcher {
+    fn new(host: &mut Host, receiver: MailboxReceiver<Message>, common: Common, role: Role) -> Self {
+        Self {
+            client: None,
+            had_client: false,
+            receiver,
+            writer: common.claims.join(host.reactor().waker()),
+            jobs: (0..JOBS_MAX).map(|_| None).collect(),
+            backlog: VecDeque::new(),
+            authenticating: Vec::new(),
+            role,
+            snapshot: None,
+            ready_paths: BTreeSet::new(),
+            told: Some(common.told),
+            end: None,
+            leaving: false,
+        }
+    }
+
+    /// Whether commands of jobs may write some of these blocks.
+    fn is_writing(&self, nsid: u32, blocks: &Range<u64>) -> bool {
+        let is_there = |of: u32, written: &Range<u64>| {
+            of == nsid && written.start < blocks.end && blocks.start < written.end
+        };
+        // A job that has not begun is held back, unless its caller has claimed its blocks and was cancelled since.
+        let waiting = self.backlog.iter().filter(|job| job.order.claimed);
+        self.jobs.iter().flatten().chain(waiting).any(|job| job.order.operation.writes_any(is_there))
+    }
+
     fn on_controller_event(&mut self, event: &HostEvent, host: &Host, controller: ControllerId) {
         match event {
             HostEvent::IoDone(_)
@@ -533,7 +555,7 @@ impl Dispatcher {
                 Message::Leave { orderly } => {
                     self.leaving = true;
                     match orderly {
-                        _ if !self.leads => {}
+                        _ if !self.role.leads => {}
                         true => host.detach(controller),
                         false => host.cancel(controller),
                     }
@@ -567,7 +589,7 @@ impl Dispatcher {
     ) {
         let error = |reason: SubmitError| {
             let cause = Cause::Local(reason.to_string());
-            ConnectError { peer: self.peer.clone(), step, cause }
+            ConnectError { peer: self.role.peer.clone(), step, cause }
         };
         // Who does not wait any more leaves.
         let _result = reply.try_send(result.map_err(error));
@@ -603,7 +625,7 @@ impl Dispatcher {
     }
 
     fn update_view(&mut self, host: &Host, controller: ControllerId) {
-        let Some(info) = host.info(controller).filter(|_| self.leads) else { return };
+        let Some(info) = host.info(controller).filter(|_| self.role.leads) else { return };
         let (info, namespaces) = (info.clone(), host.namespaces(controller).to_vec());
         match &self.snapshot {
             Some(shared) => {
@@ -630,8 +652,13 @@ impl Dispatcher {
 
     /// Gives the host a job; gives it back when a buffer or place is missing that will come free.
     fn submit(&mut self, job: Job, host: &mut Host, controller: ControllerId) -> Option<Job> {
+        let order = &job.order;
+        if !order.claimed && order.operation.writes_any(|nsid, blocks| self.writer.must_wait(nsid, blocks)) {
+            job.answer(Ok(Ended::HeldBack));
+            return None;
+        }
         let Some(tag) = self.jobs.iter().position(Option::is_none) else { return Some(job) };
-        let request = match request_of(host, TAG_END + tag as u64, &job.operation) {
+        let request = match request_of(host, TAG_END + tag as u64, &order.operation) {
             Ok(request) => request,
             Err(None) if self.jobs.iter().any(Option::is_some) => return Some(job),
             Err(reason) => {
@@ -641,7 +668,7 @@ impl Dispatcher {
         };
         let refused = match request {
             Request::Io(request) => {
-                let submitted = match &job.disk {
+                let submitted = match &job.order.disk {
                     Some(disk) => host.submit_to(controller, disk, request),
                     None => host.submit(controller, request),
                 };
@@ -665,7 +692,7 @@ impl Dispatcher {
     ) {
         let Some(job) = self.jobs.get_mut(tag as usize).and_then(Option::take) else { return };
         let data = data.filter(|_| result.is_ok());
-        let data = data.map_or_else(Vec::new, |data| job.operation.take_data(data));
-        job.answer(result.map(|entry| Answer { data, entry }));
+        let data = data.map_or_else(Vec::new, |data| job.order.operation.take_data(data));
+        job.answer(result.map(|entry| Ended::Done(Answer { data, entry })));
     }
 }

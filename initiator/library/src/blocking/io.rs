@@ -1,251 +1,286 @@
 //! Reading and writing bytes: a call becomes as many commands as it takes, several of them in flight.
 
+use std::ops::Range;
 use std::sync::mpsc::sync_channel;
 
 use ringfab_memory::CallerMemory;
 use ringfab_spec::Status;
 
-use super::Controller;
+use super::disk::Disk;
 use super::engine::CHUNK_BYTES_MAX;
-use super::message::Operation;
+use super::message::{Ended, Operation, Order};
+use crate::bytes::{Cut, block_pieces, discards, touched_blocks};
 use crate::error::{IoError, SubmitError};
 use crate::namespace::{BlockRange, Namespace};
-use crate::request::DiscardRanges;
 
 /// Commands of one call in flight, each with a part of the caller's memory.
 const WINDOW: usize = CallerMemory::PARTS_MAX;
+/// The most blocks that Write Zeroes counts (NLB).
+const BLOCKS_MAX: u32 = 65_536;
 
-impl Controller {
+/// How several commands have ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pipelined {
+    /// All have succeeded.
+    Done,
+    /// Some were not begun, because somebody has claimed blocks that they write.
+    HeldBack,
+}
+
+impl Disk {
     /// Reads `target.len()` bytes at byte `offset`, both of any alignment. Blocks until all are there.
     ///
     /// # Errors
-    /// The first error of the commands that it took; the content of `target` is unspecified then. No namespace `nsid`,
-    /// or bytes beyond its end, are [`IoError::Status`] as from the controller.
-    pub fn read_at(&self, nsid: u32, offset: u64, target: &mut [u8]) -> Result<(), IoError> {
-        let namespace = self.in_range(nsid, offset, target.len() as u64)?;
-        let block = u64::from(namespace.block_bytes);
-        let (first, end) = (offset / block, (offset + target.len() as u64).div_ceil(block));
-        let chunks = chunks(first, end - first, chunk_blocks(&namespace));
+    /// The first error of the commands that it took; the content of `target` is unspecified then. Bytes beyond the end
+    /// are an error, too.
+    pub fn read_at(&self, offset: u64, target: &mut [u8]) -> Result<(), IoError> {
+        let (namespace, range) = self.in_range(offset, target.len() as u64)?;
+        let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
+        let blocks = touched_blocks(&range, namespace.block_bytes);
+        let pieces = block_pieces(blocks, transfer_blocks(&namespace));
         CallerMemory::scope(|memory| {
             let mut rest = target;
-            self.pipeline(chunks.map(|(lba, nlb)| {
+            let operations = pieces.map(|BlockRange { lba, nlb }| {
                 let length = nlb as usize * block as usize;
-                // Only the first chunk can start before the target, and only the last one can end behind it.
+                // Only the first piece can start before the target, and only the last one can end behind it.
                 let skip = offset.saturating_sub(lba * block) as usize;
                 let part = rest.split_off_mut(..(length - skip).min(rest.len())).unwrap_or_default();
                 Operation::Read { nsid, lba, nlb, length, skip, target: memory.lend_target(part) }
-            }))
+            });
+            self.pipeline(operations, true).map(drop)
         })
     }
 
-    /// Writes `source` at byte `offset`, both of any alignment. Blocks that are only touched in part are read, changed
-    /// and written, which is not atomic towards other writers of the same block. With `fua` (Force Unit Access) the
-    /// bytes are on stable storage afterwards. The call blocks until all are written.
+    /// Writes `source` at byte `offset`, both of any alignment. With `fua` (Force Unit Access) the bytes are on stable
+    /// storage afterwards. The call blocks until all are written.
+    ///
+    /// A block that is only touched in part is read, changed and written. No other thread of this program writes it
+    /// meanwhile, as long as it uses a handle of the same attached controller: two that write different bytes of a
+    /// block both have them written. Other hosts are not kept out.
     ///
     /// # Errors
-    /// As [`Controller::read_at`]; any of the blocks may or may not be written then.
-    pub fn write_at(&self, nsid: u32, offset: u64, source: &[u8], fua: bool) -> Result<(), IoError> {
-        let namespace = self.in_range(nsid, offset, source.len() as u64)?;
-        let block = u64::from(namespace.block_bytes);
-        let head = ((block - offset % block) % block).min(source.len() as u64) as usize;
-        let (head, rest) = source.split_at(head);
-        if !head.is_empty() {
-            self.write_part(&namespace, offset, head, fua)?;
-        }
-        let offset = offset + head.len() as u64;
-        let (body, tail) = rest.split_at(rest.len() - rest.len() % block as usize);
-        let first = offset / block;
-        let chunks = chunks(first, body.len() as u64 / block, chunk_blocks(&namespace));
-        CallerMemory::scope(|memory| {
-            self.pipeline(chunks.map(|(lba, nlb)| {
-                let at = ((lba - first) * block) as usize;
-                let source = memory.lend_source(&body[at..at + nlb as usize * block as usize]);
-                Operation::Write { nsid, lba, nlb, source, fua }
-            }))
-        })?;
-        if tail.is_empty() {
-            Ok(())
-        } else {
-            self.write_part(&namespace, offset + body.len() as u64, tail, fua)
-        }
+    /// As [`Disk::read_at`]; any of the blocks may or may not be written then.
+    pub fn write_at(&self, offset: u64, source: &[u8], fua: bool) -> Result<(), IoError> {
+        self.write(offset, source, fua, false)
+    }
+
+    /// The same for a caller that may have claimed the blocks.
+    pub(super) fn write(&self, offset: u64, source: &[u8], fua: bool, claimed: bool) -> Result<(), IoError> {
+        let (namespace, range) = self.in_range(offset, source.len() as u64)?;
+        let Cut { head, body, tail } = Cut::new(&range, namespace.block_bytes);
+        let (first, rest) = source.split_at((head.end - head.start) as usize);
+        let (whole, last) = rest.split_at((body.end - body.start) as usize);
+        self.write_part(&namespace, head.start, first, fua, claimed)?;
+        self.write_blocks(&namespace, body.start, whole, fua, claimed)?;
+        self.write_part(&namespace, tail.start, last, fua, claimed)
     }
 
     /// Makes every write that ended before reach stable storage, and blocks until it has.
     ///
     /// # Errors
     /// The command's.
-    pub fn flush(&self, nsid: u32) -> Result<(), IoError> {
-        self.engine.call(Operation::Flush { nsid }, self.disk.clone()).map(drop)
+    pub fn flush(&self) -> Result<(), IoError> {
+        self.call(Operation::Flush { nsid: self.nsid() }).map(drop)
     }
 
-    /// Makes a range of bytes, aligned to blocks, read as zeroes.
+    /// Makes a range of bytes, aligned to blocks, read as zeroes. With `deallocate`, the space may be freed.
     ///
     /// # Errors
-    /// The first error of the commands that it took.
-    pub fn write_zeroes(&self, nsid: u32, offset: u64, length: u64, deallocate: bool) -> Result<(), IoError> {
-        let (namespace, lba, blocks) = self.aligned(nsid, offset, length)?;
-        let most = match namespace.write_zeroes_blocks_max {
-            0 => return Err(IoError::Status(Status::INVALID_OPCODE)),
-            most => most.min(65_536),
-        };
-        let operation = |(lba, nlb)| Operation::WriteZeroes { nsid, lba, nlb, deallocate };
-        self.pipeline(chunks(lba, blocks, most).map(operation))
+    /// The first error of the commands that it took; [`SubmitError::NoCommand`] if the controller has no Write Zeroes.
+    pub fn write_zeroes(&self, offset: u64, length: u64, deallocate: bool) -> Result<(), IoError> {
+        self.zero(offset, length, deallocate, false)
+    }
+
+    /// The same for a caller that may have claimed the blocks.
+    pub(super) fn zero(
+        &self,
+        offset: u64,
+        length: u64,
+        deallocate: bool,
+        claimed: bool,
+    ) -> Result<(), IoError> {
+        let (namespace, blocks) = self.aligned(offset, length)?;
+        let (nsid, most) = (namespace.nsid, namespace.write_zeroes_blocks_max.min(BLOCKS_MAX));
+        if most == 0 {
+            return Err(SubmitError::NoCommand("Write Zeroes").into());
+        }
+        let operation = |BlockRange { lba, nlb }| Operation::WriteZeroes { nsid, lba, nlb, deallocate };
+        self.write_or_claim(blocks.clone(), claimed, |claimed| {
+            self.pipeline(block_pieces(blocks.clone(), most).map(operation), claimed)
+        })
     }
 
     /// Says that blocks are no longer needed.
     ///
     /// # Errors
-    /// The first error of the commands that it took.
-    pub fn discard(&self, nsid: u32, ranges: &[BlockRange]) -> Result<(), IoError> {
-        let namespace = self.namespace(nsid).ok_or(SubmitError::NoNamespace(nsid))?;
+    /// The first error of the commands that it took; [`SubmitError::NoCommand`] if the controller has no Dataset
+    /// Management.
+    pub fn discard(&self, ranges: &[BlockRange]) -> Result<(), IoError> {
+        let (namespace, nsid) = (self.namespace_in_use()?, self.nsid());
         if namespace.discard_blocks_max == 0 {
-            return Err(IoError::Status(Status::INVALID_OPCODE));
+            return Err(SubmitError::NoCommand("Dataset Management").into());
         }
-        let operations =
-            discards(&namespace, ranges).into_iter().map(|ranges| Operation::Discard { nsid, ranges });
-        self.pipeline(operations)
+        let first = ranges.iter().map(|range| range.lba).min().unwrap_or(0);
+        let end = ranges.iter().map(|range| range.blocks().end).max().unwrap_or(0);
+        let commands = discards(&namespace, ranges);
+        self.write_or_claim(first..end, false, |claimed| {
+            let operations = commands.iter().cloned().map(|ranges| Operation::Discard { nsid, ranges });
+            self.pipeline(operations, claimed)
+        })
     }
 
     /// Has the controller read a range of bytes, aligned to blocks, without sending them here.
     ///
     /// # Errors
-    /// The first error of the commands that it took; Invalid Command Opcode if the controller has no Verify.
-    pub fn verify(&self, nsid: u32, offset: u64, length: u64) -> Result<(), IoError> {
-        let (namespace, lba, blocks) = self.aligned(nsid, offset, length)?;
-        let most = match namespace.verify_blocks_max {
-            0 => return Err(IoError::Status(Status::INVALID_OPCODE)),
-            most => most,
-        };
-        let operation = |(lba, nlb)| Operation::Verify { nsid, lba, nlb };
-        self.pipeline(chunks(lba, blocks, most).map(operation))
+    /// The first error of the commands that it took; [`SubmitError::NoCommand`] if the controller has no Verify.
+    pub fn verify(&self, offset: u64, length: u64) -> Result<(), IoError> {
+        let (namespace, blocks) = self.aligned(offset, length)?;
+        let (nsid, most) = (namespace.nsid, namespace.verify_blocks_max);
+        if most == 0 {
+            return Err(SubmitError::NoCommand("Verify").into());
+        }
+        let operation = |BlockRange { lba, nlb }| Operation::Verify { nsid, lba, nlb };
+        self.pipeline(block_pieces(blocks, most).map(operation), true).map(drop)
     }
 
     /// Compares bytes, aligned to blocks, with `source`; `false` when they differ.
     ///
     /// # Errors
     /// Any other error of the commands that it took.
-    pub fn compare(&self, nsid: u32, offset: u64, source: &[u8]) -> Result<bool, IoError> {
-        let (namespace, first, blocks) = self.aligned(nsid, offset, source.len() as u64)?;
-        let block = namespace.block_bytes as usize;
-        let chunks = chunks(first, blocks, chunk_blocks(&namespace));
+    pub fn compare(&self, offset: u64, source: &[u8]) -> Result<bool, IoError> {
+        let (namespace, blocks) = self.aligned(offset, source.len() as u64)?;
+        let (nsid, block, first) = (namespace.nsid, namespace.block_bytes as usize, blocks.start);
+        let pieces = block_pieces(blocks, transfer_blocks(&namespace));
         let compared = CallerMemory::scope(|memory| {
-            self.pipeline(chunks.map(|(lba, nlb)| {
+            let operations = pieces.map(|BlockRange { lba, nlb }| {
                 let at = (lba - first) as usize * block;
                 let source = memory.lend_source(&source[at..at + nlb as usize * block]);
                 Operation::Compare { nsid, lba, nlb, source }
-            }))
+            });
+            self.pipeline(operations, true)
         });
         match compared {
-            Ok(()) => Ok(true),
+            Ok(_) => Ok(true),
             Err(IoError::Status(status)) if status.code() == Status::COMPARE_FAILURE => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Runs commands with several in flight; the first error counts, after which none is started any more.
-    fn pipeline(&self, mut operations: impl Iterator<Item = Operation>) -> Result<(), IoError> {
-        let (reply, replies) = sync_channel(WINDOW);
-        let (mut running, mut first_error) = (0, None);
-        loop {
-            while running < WINDOW && first_error.is_none() {
-                let Some(operation) = operations.next() else { break };
-                self.engine.start_job(operation, self.disk.clone(), &reply)?;
-                running += 1;
-            }
-            if running == 0 {
-                return first_error.map_or(Ok(()), Err);
-            }
-            let answer = self.engine.wait(&replies)?;
-            running -= 1;
-            first_error = first_error.or(answer.err());
-        }
+    /// Writes whole blocks.
+    fn write_blocks(
+        &self,
+        namespace: &Namespace,
+        offset: u64,
+        source: &[u8],
+        fua: bool,
+        claimed: bool,
+    ) -> Result<(), IoError> {
+        let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
+        let first = offset / block;
+        let blocks = first..first + source.len() as u64 / block;
+        self.write_or_claim(blocks.clone(), claimed, |claimed| {
+            let pieces = block_pieces(blocks.clone(), transfer_blocks(namespace));
+            CallerMemory::scope(|memory| {
+                let operations = pieces.map(|BlockRange { lba, nlb }| {
+                    let at = ((lba - first) * block) as usize;
+                    let source = memory.lend_source(&source[at..at + (u64::from(nlb) * block) as usize]);
+                    Operation::Write { nsid, lba, nlb, source, fua }
+                });
+                self.pipeline(operations, claimed)
+            })
+        })
     }
 
-    /// Changes a part of one block.
-    fn write_part(&self, namespace: &Namespace, offset: u64, part: &[u8], fua: bool) -> Result<(), IoError> {
+    /// Changes a part of one block, while nobody else writes it.
+    fn write_part(
+        &self,
+        namespace: &Namespace,
+        offset: u64,
+        part: &[u8],
+        fua: bool,
+        claimed: bool,
+    ) -> Result<(), IoError> {
+        if part.is_empty() {
+            return Ok(());
+        }
         let (nsid, block) = (namespace.nsid, u64::from(namespace.block_bytes));
         let (lba, at) = (offset / block, (offset % block) as usize);
+        let _claim = if claimed { None } else { Some(self.claim_blocks(lba..lba + 1)?) };
         let mut data = vec![0; block as usize];
         CallerMemory::scope(|memory| {
             let (length, target) = (data.len(), memory.lend_target(&mut data));
-            self.engine
-                .call(Operation::Read { nsid, lba, nlb: 1, length, skip: 0, target }, self.disk.clone())
+            self.call(Operation::Read { nsid, lba, nlb: 1, length, skip: 0, target })
         })?;
         data[at..at + part.len()].copy_from_slice(part);
         CallerMemory::scope(|memory| {
             let source = memory.lend_source(&data);
-            self.engine.call(Operation::Write { nsid, lba, nlb: 1, source, fua }, self.disk.clone())
+            self.call(Operation::Write { nsid, lba, nlb: 1, source, fua }).map(drop)
         })
-        .map(drop)
     }
 
-    /// The namespace, if it holds the bytes.
-    fn in_range(&self, nsid: u32, offset: u64, length: u64) -> Result<Namespace, IoError> {
-        let namespace = self.namespace(nsid).ok_or(SubmitError::NoNamespace(nsid))?;
+    /// Writes whole blocks without a claim. Where somebody else has one of them claimed, writes them again when it is
+    /// the caller's turn. `write` is told whether the blocks are claimed.
+    fn write_or_claim(
+        &self,
+        blocks: Range<u64>,
+        claimed: bool,
+        write: impl Fn(bool) -> Result<Pipelined, IoError>,
+    ) -> Result<(), IoError> {
+        if write(claimed)? == Pipelined::Done {
+            return Ok(());
+        }
+        let _claim = self.claim_blocks(blocks)?;
+        write(true).map(drop)
+    }
+
+    /// Runs commands with several in flight. The first error counts. After it, or after one was held back, none is
+    /// started any more.
+    fn pipeline(
+        &self,
+        mut operations: impl Iterator<Item = Operation>,
+        claimed: bool,
+    ) -> Result<Pipelined, IoError> {
+        let (reply, replies) = sync_channel(WINDOW);
+        let (mut running, mut first_error, mut all) = (0, None, Pipelined::Done);
+        loop {
+            while running < WINDOW && first_error.is_none() && all == Pipelined::Done {
+                let Some(operation) = operations.next() else { break };
+                let order = Order { operation, disk: self.only(), claimed };
+                self.engine().start_job(order, &reply)?;
+                running += 1;
+            }
+            if running == 0 {
+                return first_error.map_or(Ok(all), Err);
+            }
+            running -= 1;
+            match self.engine().wait(&replies)? {
+                Ok(Ended::Done(_)) => {}
+                Ok(Ended::HeldBack) => all = Pipelined::HeldBack,
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+    }
+
+    /// The namespace and the range, if it holds these bytes.
+    fn in_range(&self, offset: u64, length: u64) -> Result<(Namespace, Range<u64>), IoError> {
+        let namespace = self.namespace_in_use()?;
         let end = offset.checked_add(length).filter(|end| *end <= namespace.bytes());
-        end.map(|_| namespace).ok_or_else(|| SubmitError::Range.into())
+        let end = end.ok_or(SubmitError::Range)?;
+        Ok((namespace, offset..end))
     }
 
-    /// The namespace, first block and number of blocks, if the bytes are whole blocks within it.
-    fn aligned(&self, nsid: u32, offset: u64, length: u64) -> Result<(Namespace, u64, u64), IoError> {
-        let namespace = self.in_range(nsid, offset, length)?;
+    /// The namespace and the blocks, by number, if the bytes are whole blocks within it.
+    fn aligned(&self, offset: u64, length: u64) -> Result<(Namespace, Range<u64>), IoError> {
+        let (namespace, range) = self.in_range(offset, length)?;
         let block = u64::from(namespace.block_bytes);
         if !offset.is_multiple_of(block) || !length.is_multiple_of(block) {
             return Err(IoError::Refused(SubmitError::Length));
         }
-        Ok((namespace, offset / block, length / block))
+        Ok((namespace, range.start / block..range.end / block))
     }
 }
 
-/// Blocks of one command.
-fn chunk_blocks(namespace: &Namespace) -> u32 {
+/// The most blocks of one command that moves data.
+fn transfer_blocks(namespace: &Namespace) -> u32 {
     namespace.transfer_blocks_max.min(CHUNK_BYTES_MAX as u32 / namespace.block_bytes).max(1)
-}
-
-/// Ranges, as commands that the namespace takes.
-fn discards(namespace: &Namespace, ranges: &[BlockRange]) -> Vec<Vec<BlockRange>> {
-    let count = (namespace.discard_ranges_max as usize).clamp(1, DiscardRanges::COUNT_MAX);
-    let mut commands: Vec<Vec<BlockRange>> = Vec::new();
-    let mut room = 0;
-    for range in ranges {
-        for (lba, nlb) in chunks(range.lba, u64::from(range.nlb), namespace.discard_blocks_max) {
-            let last = commands.last_mut().filter(|last| last.len() < count && room >= u64::from(nlb));
-            match last {
-                Some(last) => last.push(BlockRange { lba, nlb }),
-                None => {
-                    commands.push(vec![BlockRange { lba, nlb }]);
-                    room = namespace.discard_total_blocks_max;
-                }
-            }
-            room = room.saturating_sub(u64::from(nlb));
-        }
-    }
-    commands
-}
-
-/// Splits blocks into pieces of at most `most`.
-fn chunks(lba: u64, blocks: u64, most: u32) -> impl Iterator<Item = (u64, u32)> + Clone {
-    let most = u64::from(most.max(1));
-    (0..blocks.div_ceil(most)).map(move |index| {
-        let start = index * most;
-        (lba + start, (blocks - start).min(most) as u32)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::chunks;
-
-    #[test]
-    fn blocks_are_split_without_gap_or_overlap() {
-        for (blocks, most) in [(0, 8), (1, 8), (8, 8), (9, 8), (1000, 7), (5, 0)] {
-            let mut next = 100;
-            for (lba, nlb) in chunks(100, blocks, most) {
-                assert_eq!(lba, next);
-                assert!(nlb >= 1 && nlb <= most.max(1));
-                next += u64::from(nlb);
-            }
-            assert_eq!(next, 100 + blocks);
-        }
-    }
 }

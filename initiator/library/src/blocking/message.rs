@@ -1,15 +1,15 @@
 //! Messages between the callers' threads and the engine's thread.
 
+use std::ops::Range;
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
 
 use ringfab_memory::{CallerSource, CallerTarget};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
-use super::CancelToken;
 use super::client::MakeClient;
 use crate::authentication::Keys;
+use crate::cancel::{CANCEL_POLL, CancelToken};
 use crate::error::{ConnectError, IoError};
 use crate::namespace::{BlockRange, NamespaceIdentity};
 
@@ -30,11 +30,18 @@ pub(super) enum Message {
     AddClient(MakeClient),
 }
 
-/// A command to run. Dropping it answers it: its caller never waits for a job that an engine has left behind.
-pub(super) struct Job {
+/// What a caller wants done.
+pub(super) struct Order {
     pub(super) operation: Operation,
     /// The disk that it is for, if it is for one only.
     pub(super) disk: Option<Arc<NamespaceIdentity>>,
+    /// Whether the caller has claimed the blocks that it writes.
+    pub(super) claimed: bool,
+}
+
+/// A command to run. Dropping it answers it: its caller never waits for a job that an engine has left behind.
+pub(super) struct Job {
+    pub(super) order: Order,
     /// `None` once it is answered.
     reply: Option<SyncSender<Reply>>,
     /// Held until the command has ended.
@@ -42,25 +49,20 @@ pub(super) struct Job {
 }
 
 impl Job {
-    pub(super) fn new(
-        operation: Operation,
-        disk: Option<Arc<NamespaceIdentity>>,
-        reply: SyncSender<Reply>,
-        permit: Permit,
-    ) -> Self {
-        Self { operation, disk, reply: Some(reply), _permit: permit }
+    pub(super) fn new(order: Order, reply: SyncSender<Reply>, permit: Permit) -> Self {
+        Self { order, reply: Some(reply), _permit: permit }
     }
 
     /// Answers it.
-    pub(super) fn answer(mut self, result: Result<Answer, IoError>) {
+    pub(super) fn answer(mut self, result: Reply) {
         self.reply(result);
     }
 
     /// A caller that was cancelled does not listen any more, which is fine.
-    fn reply(&mut self, result: Result<Answer, IoError>) {
+    fn reply(&mut self, result: Reply) {
         let Some(reply) = self.reply.take() else { return };
         // The caller may lend as much again once it is answered.
-        self.operation.give_back();
+        self.order.operation.give_back();
         let dropped = reply.try_send(result).is_err();
         tracing::trace!(dropped, "answered");
     }
@@ -125,6 +127,19 @@ pub(super) enum Operation {
 }
 
 impl Operation {
+    /// Whether it writes blocks for which `is_one` says yes, given a namespace and numbers of blocks.
+    pub(super) fn writes_any(&self, mut is_one: impl FnMut(u32, &Range<u64>) -> bool) -> bool {
+        match *self {
+            Operation::Write { nsid, lba, nlb, .. } | Operation::WriteZeroes { nsid, lba, nlb, .. } => {
+                is_one(nsid, &BlockRange { lba, nlb }.blocks())
+            }
+            Operation::Discard { nsid, ref ranges } => {
+                ranges.iter().any(|range| is_one(nsid, &range.blocks()))
+            }
+            _ => false,
+        }
+    }
+
     /// Hands on what was read: into the caller's memory, or to the answer if it is of an admin command.
     pub(super) fn take_data(&self, data: &[u8]) -> Vec<u8> {
         match self {
@@ -149,7 +164,16 @@ impl Operation {
 }
 
 /// From the engine.
-pub(super) type Reply = Result<Answer, IoError>;
+pub(super) type Reply = Result<Ended, IoError>;
+
+/// How a job has ended without an error.
+#[derive(Debug)]
+pub(super) enum Ended {
+    /// Its command has succeeded.
+    Done(Answer),
+    /// It was not begun: somebody else has claimed a block that it writes.
+    HeldBack,
+}
 
 /// The answer to a command.
 #[derive(Debug)]
@@ -187,9 +211,6 @@ impl Permits {
         Ok(Permit(Arc::clone(self)))
     }
 }
-
-/// How often a wait looks whether it was cancelled: a signal handler can set a flag, but wake nobody.
-pub(super) const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// The right to have one command at the engine.
 pub(super) struct Permit(Arc<Permits>);

@@ -11,12 +11,14 @@
 //! that works. While the connection is lost, the call waits until it is back, or until
 //! [`ReconnectPolicy`](crate::ReconnectPolicy) has it fail. A [`CancelToken`] ends every wait within 50 ms, with
 //! [`IoError::Cancelled`](crate::IoError::Cancelled). [`Controller::info`], [`Controller::namespaces`],
-//! [`Controller::namespace`], [`Controller::only`] and [`Controller::threads`] send nothing and do not wait.
+//! [`Controller::disk`], [`Disk::size`], [`Controller::threads`] and the like send nothing and do not wait.
 
 mod admin;
 mod allocation;
-mod cancel;
+mod by_number;
+mod claim;
 mod client;
+mod disk;
 mod engine;
 mod io;
 mod message;
@@ -26,19 +28,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+pub use crate::cancel::CancelToken;
 pub use allocation::Run;
-pub use cancel::CancelToken;
+pub use claim::Claim;
 pub use client::{EngineClient, TAG_END, Turn};
+pub use disk::Disk;
 use ringfab_memory::ClassLayout;
 
 use crate::authentication::Keys;
 use crate::error::ConnectError;
-use crate::namespace::{self, ControllerInfo, Namespace, NamespaceIdentity};
+use crate::namespace::{self, ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
 use engine::Engine;
 
 /// What the engine's thread is like.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct EngineOptions {
     /// Engine threads, which share the controller: each has I/O queues of its own. Zero is one.
     pub threads: u16,
@@ -54,6 +59,18 @@ pub struct EngineOptions {
     pub client_buffers: Vec<ClassLayout>,
     /// Sockets and files of an [`EngineClient`] on each thread.
     pub client_descriptors: u32,
+}
+
+impl EngineOptions {
+    /// The defaults, with so many threads.
+    pub fn with_threads(threads: u16) -> Self {
+        Self { threads, ..Self::default() }
+    }
+
+    /// The defaults, with waits that this token ends.
+    pub fn with_cancel(cancel: CancelToken) -> Self {
+        Self { cancel, ..Self::default() }
+    }
 }
 
 /// How the connection to an attached controller is.
@@ -79,10 +96,10 @@ pub enum Connection {
 ///
 /// # fn show(options: ConnectOptions) -> Result<(), Box<dyn std::error::Error>> {
 /// let controller = Controller::connect(options, EngineOptions::default())?;
-/// for namespace in controller.namespaces() {
-///     let mut first = vec![0; namespace.block_bytes as usize];
-///     controller.read_at(namespace.nsid, 0, &mut first)?;
-///     println!("{}: {} bytes, first {:02x}", namespace.nsid, namespace.bytes(), first[0]);
+/// for disk in controller.disks() {
+///     let mut first = [0; 1];
+///     disk.read_at(0, &mut first)?;
+///     println!("{}: {} bytes, first {:02x}", disk.nsid(), disk.size()?, first[0]);
 /// }
 /// # Ok(())
 /// # }
@@ -90,8 +107,6 @@ pub enum Connection {
 #[derive(Clone, Debug)]
 pub struct Controller {
     engine: Arc<Engine>,
-    /// The disk that I/O is for, if it is for one only.
-    disk: Option<Arc<NamespaceIdentity>>,
 }
 
 impl Controller {
@@ -101,7 +116,7 @@ impl Controller {
     /// # Errors
     /// Which step failed, and why. The first attachment is not retried.
     pub fn connect(options: ConnectOptions, engine: EngineOptions) -> Result<Self, ConnectError> {
-        Ok(Self { engine: Arc::new(Engine::start(options, engine)?), disk: None })
+        Ok(Self { engine: Arc::new(Engine::start(options, engine)?) })
     }
 
     /// What the controller said of itself.
@@ -121,17 +136,7 @@ impl Controller {
 
     /// One of them.
     pub fn namespace(&self, nsid: u32) -> Option<Namespace> {
-        let snapshot = self.engine.snapshot();
-        let found = namespace::find(&snapshot.namespaces, nsid);
-        let is_meant =
-            |found: &&Namespace| self.disk.as_ref().is_none_or(|disk| disk.agrees_with(&found.identity));
-        found.filter(is_meant).cloned()
-    }
-
-    /// The same controller, whose I/O is for one disk only: another one that has got its number is not reached, as
-    /// [`Host::submit_to`](crate::Host::submit_to) says.
-    pub fn only(&self, disk: NamespaceIdentity) -> Self {
-        Self { engine: Arc::clone(&self.engine), disk: Some(Arc::new(disk)) }
+        namespace::find(&self.engine.snapshot().namespaces, nsid).cloned()
     }
 
     /// Authenticates again, as [`Host::reauthenticate`](crate::Host::reauthenticate) does, and waits until the queues

@@ -118,8 +118,8 @@ impl Connector {
     /// What cannot be had.
     pub(super) fn resolve(&mut self, resources: &Resources) -> Result<bool, Cause> {
         self.question += 1;
-        let answers = (&resources.mailbox, resources.reactor.is_simulated());
-        let known = crate::resolve::resolve(&self.options, self.path, self.question, answers)?;
+        let (mailbox, is_simulated) = (&resources.mailbox, resources.reactor.is_simulated());
+        let known = crate::resolve::resolve(&self.options, self.path, self.question, mailbox, is_simulated)?;
         let is_known = known.is_some();
         known.into_iter().for_each(|found| self.set(found));
         Ok(is_known)
@@ -203,8 +203,8 @@ impl Connector {
 #[cfg(test)]
 mod tests {
     use super::{Attempts, QueueShare, Step};
-    use crate::auth::ConfiguredPsk;
     use crate::tls::{Tls, TlsKey};
+    use ringfab_auth::ConfiguredPsk;
 
     const KEY: &str = "NVMeTLSkey-1:01:VRLbtnN9AQb2WXW3c9+wEf/DRLz0QuLdbYvEhwtdWwNf9LrZ:";
 

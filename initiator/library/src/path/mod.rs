@@ -286,7 +286,7 @@ impl Path {
             }
             Action::Work { number, task, limit } => {
                 self.timers.phase = resources.now() + limit;
-                if let Err(cause) = work::start(task, (self.handle, number), resources) {
+                if let Err(cause) = work::start(task, self.handle, number, resources) {
                     self.lose(resources, self.step(), cause);
                 }
             }

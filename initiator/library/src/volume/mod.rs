@@ -52,6 +52,12 @@ pub(crate) struct Volumes {
     delayed_logged: Time,
 }
 
+/// A path, and by which name it is known.
+pub(crate) struct NamedPath<'a> {
+    pub(crate) id: PathId,
+    pub(crate) path: &'a mut Path,
+}
+
 /// I/O that a path had last.
 #[derive(Debug, Default)]
 struct Aside {
@@ -191,7 +197,7 @@ impl Volumes {
         let chosen = self.lines.chooser(line).choose(paths, |path| path.io().is_some());
         let Some(io) = chosen.and_then(|path| paths[path].io_mut()) else { return Err(command) };
         let Some(queue) = io.queue_with_room() else { return Err(command) };
-        send(self.id, self.options.timeouts.io, resources, (io, queue), command)
+        send(self.id, self.options.timeouts.io, resources, io, queue, command)
     }
 
     /// Sends what waits, as far as there is room. Says whether a path has to look for overdue answers sooner.
@@ -216,7 +222,7 @@ impl Volumes {
             let Some(io) = paths[turn.path].io_mut() else { return sooner };
             while let Some(queue) = io.queue_with_room() {
                 let Some(command) = self.lines.pop(turn.line, turn.until) else { break };
-                match send(self.id, limit, resources, (&mut *io, queue), command) {
+                match send(self.id, limit, resources, io, queue, command) {
                     Ok(earlier) => sooner |= earlier,
                     Err(command) => {
                         self.lines.put_first(turn.line, command);
@@ -238,7 +244,7 @@ impl Volumes {
     pub(crate) fn refused(
         &mut self,
         resources: &mut Resources,
-        path: (PathId, &mut Path),
+        path: NamedPath<'_>,
         command: Box<Command>,
         entry: &CompletionEntry,
     ) {
@@ -352,7 +358,8 @@ fn send(
     id: ControllerId,
     limit: Duration,
     resources: &mut Resources,
-    (io, queue): (&mut IoQueues, usize),
+    io: &mut IoQueues,
+    queue: usize,
     mut command: Box<Command>,
 ) -> Result<bool, Box<Command>> {
     let now = resources.now();
@@ -362,7 +369,7 @@ fn send(
         Ok(()) => {}
         Err((command, NotSent::Busy)) if io.outstanding() == 0 => {
             // Nothing will come free: the RNIC cannot do it at all.
-            resources.done(id, command, Err(IoError::Status(Status::DATA_TRANSFER_ERROR)));
+            resources.done(id, command, Err(IoError::Refused(SubmitError::Transport)));
         }
         Err((command, _)) => return Err(command),
     }

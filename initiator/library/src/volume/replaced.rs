@@ -5,11 +5,9 @@
 //! that waits for a disk that is gone then fails. Between the change and its notice, a command may reach the new disk.
 //! Only a controller that does not reuse numbers at once can prevent that.
 
-use ringfab_spec::Status;
-
 use super::Volumes;
 use crate::command::Command;
-use crate::error::{Cause, IoError};
+use crate::error::{Cause, IoError, SubmitError};
 use crate::namespace::{self, Namespace};
 use crate::request::{HostEvent, PathId};
 use crate::resources::Resources;
@@ -102,7 +100,8 @@ impl Volumes {
         ended.extend::<Vec<_>>(gone);
         self.wait_again(others);
         for command in ended {
-            resources.done(self.id, command, Err(IoError::Status(Status::INVALID_NAMESPACE.with_dnr())));
+            let gone = SubmitError::NoNamespace(command.entry.nsid.get());
+            resources.done(self.id, command, Err(IoError::Refused(gone)));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringfab_reactor::Time;
 use ringfab_spec::Status;
 
-use super::Volumes;
+use super::{NamedPath, Volumes};
 use crate::command::Command;
 use crate::error::IoError;
 use crate::path::{NOTICE_AGAIN, NOTICE_FIRST, Path, seconds};
@@ -18,10 +18,11 @@ impl Volumes {
     pub(super) fn try_again(
         &mut self,
         resources: &mut Resources,
-        (id, path): (PathId, &mut Path),
+        from: NamedPath<'_>,
         mut command: Box<Command>,
         status: Status,
     ) {
+        let NamedPath { id, path } = from;
         let verdict = judge(status);
         let policy = self.options.reconnect;
         if let Some(delay) = command.tries.next(verdict, status, path.retry_delays(), &policy) {

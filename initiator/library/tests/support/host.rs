@@ -15,7 +15,7 @@ use super::{BLOCK, NQN, Peer, pool_layout, reactor};
 const DEADLINE: Duration = Duration::from_secs(20);
 
 pub(crate) fn host() -> Host {
-    let config = HostConfig { pool: pool_layout(), rnic: RnicConfig::new(0, [7; 32]), seed: 7 };
+    let config = HostConfig::new(pool_layout(), RnicConfig::new(0, [7; 32]), 7);
     Host::new(reactor(), config).expect("a host")
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use nix::libc::{TLS_1_3_VERSION, TLS_CIPHER_AES_GCM_128, tls_crypto_info, tls12_crypto_info_aes_gcm_128};
 use nix::sys::socket::{setsockopt, sockopt};
-use ringfab_initiator::auth::{CipherSuite, Secret, system_random};
+use ringfab_auth::{CipherSuite, Secret, system_random};
 use ringfab_tls::{
     ContentType, Handshake, Opened, Opener, PLAINTEXT_BYTES_MAX, Psk, PskStore, Role, SEALED_OVERHEAD,
     Sealer, Session, TrafficKeys,

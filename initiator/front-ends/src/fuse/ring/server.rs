@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fuser::{Errno, INodeNo, OpenFlags};
@@ -10,8 +11,10 @@ use nix::libc;
 use ringfab_fuse::abi::{FallocateIn, ReadIn, WRITE_CACHE, WriteIn, WriteOut, opcode};
 use ringfab_fuse::{Channel, EntryId, Event, Request};
 use ringfab_initiator::blocking::{EngineClient, Turn};
+use ringfab_initiator::bytes::BlockWriter;
 use ringfab_initiator::{
-    ControllerId, Host, HostEvent, IoError, IoOperation, IoRequest, Namespace, NamespaceIdentity, SubmitError,
+    BlockRange, ControllerId, Host, HostEvent, IoError, IoOperation, IoRequest, Namespace, NamespaceIdentity,
+    SubmitError,
 };
 use ringfab_memory::SharedBuffer;
 use ringfab_reactor::{MailboxReceiver, MailboxSender, Token, mailbox};
@@ -21,8 +24,7 @@ use super::answer::{answer, answer_slowly, takes_time};
 use super::helpers::Helpers;
 use super::{EngineQueues, PAYLOAD_BYTES, ServerMessage};
 use crate::failures;
-use crate::fuse::files::{Blocks, Files, errno, is_durable};
-use crate::fuse::range_lock::RangeGuard;
+use crate::fuse::files::{Files, OpenFile, blocks_of_one_command, errno, is_durable};
 
 /// The reactor's watch over the channel.
 const WATCH: Token = Token::new(Host::OWNER_FOREIGN_FIRST, 0, 0, 0);
@@ -31,6 +33,8 @@ const WATCH: Token = Token::new(Host::OWNER_FOREIGN_FIRST, 0, 0, 0);
 pub(super) struct Server {
     files: Arc<Files>,
     channel: Channel,
+    /// For the writes of whole blocks.
+    writer: BlockWriter,
     /// What each entry is at, by its number.
     tasks: Vec<Task>,
     /// Commands that the host had no place for.
@@ -60,12 +64,21 @@ enum Task {
     None,
     /// A Read of so many bytes; not into the payload when something else still had a handle of it.
     Read { length: u32, payload: Option<SharedBuffer> },
-    /// A Write of so many bytes to a file.
-    Write { ino: INodeNo, length: u32, guard: RangeGuard },
+    /// A Write of whole blocks.
+    Write(Written),
     /// A Flush.
     Flush(SharedBuffer),
     /// A helper does what it asks for.
     Helper(SharedBuffer),
+}
+
+/// What a Write writes.
+struct Written {
+    ino: INodeNo,
+    nsid: u32,
+    blocks: BlockRange,
+    /// The same in bytes.
+    range: Range<u64>,
 }
 
 /// Submits commands.
@@ -88,6 +101,7 @@ impl Server {
         let (sender, messages) = mailbox(host.reactor().waker());
         let server = Self {
             helpers: Helpers::new(files.clone(), helpers_max, sender.clone()),
+            writer: files.block_writer(host),
             files,
             channel,
             tasks: (0..queues.entries()).map(|_| Task::None).collect(),
@@ -150,7 +164,7 @@ impl Server {
             opcode::FALLOCATE => {
                 let what: FallocateIn = request.argument();
                 self.help(entry, payload, move |files| {
-                    let file = (ino, what.fh);
+                    let file = OpenFile { ino, handle: what.fh };
                     files.allocate(file, what.offset, what.length, what.mode as i32).map(|()| Vec::new())
                 });
             }
@@ -188,7 +202,7 @@ impl Server {
                 files.read_into(ino, what.offset, length as u32, &mut bytes).map(|()| bytes)
             });
         };
-        let Some(Blocks { lba, nlb }) = Blocks::of(&namespace, what.offset, length) else {
+        let Some(BlockRange { lba, nlb }) = blocks_of_one_command(&namespace, what.offset, length) else {
             return help(self, payload);
         };
         let (buffer, payload) = match payload.into_unique() {
@@ -227,8 +241,8 @@ impl Server {
         // Pages that a program has changed in a mapping come from nobody's handle.
         let handle = (what.write_flags & WRITE_CACHE == 0).then_some(what.fh);
         let skips = handle.is_some_and(|handle| self.files.is_truncated(handle));
-        let plain = if skips { None } else { self.alone(&namespace, what.offset, length) };
-        let Some((Blocks { lba, nlb }, guard)) = plain else {
+        let plain = if skips { None } else { self.unclaimed(&namespace, what.offset, length) };
+        let Some(blocks) = plain else {
             let mut data = vec![0; length];
             payload.read_at(0, &mut data);
             return self.help(entry, payload, move |files| {
@@ -236,15 +250,27 @@ impl Server {
                 Ok(written(length).as_bytes().to_vec())
             });
         };
-        self.tasks[entry.index()] = Task::Write { ino, length: length as u32, guard };
+        let range = what.offset..what.offset + length as u64;
+        self.tasks[entry.index()] = Task::Write(Written { ino, nsid: namespace.nsid, blocks, range });
+        let BlockRange { lba, nlb } = blocks;
         let operation = IoOperation::Write { lba, nlb, source: payload, offset: 0, fua: is_durable(flags) };
         self.submit(entry, &namespace, operation, submitter);
     }
 
-    /// The blocks of a write that one command can do now: no other writer has any of them.
-    fn alone(&self, namespace: &Namespace, offset: u64, length: usize) -> Option<(Blocks, RangeGuard)> {
-        let blocks = Blocks::of(namespace, offset, length)?;
-        Some((blocks, self.files.try_lock(namespace, blocks)?))
+    /// The blocks of a write that one command can do now: nobody has claimed any of them.
+    fn unclaimed(&self, namespace: &Namespace, offset: u64, length: usize) -> Option<BlockRange> {
+        let blocks = blocks_of_one_command(namespace, offset, length)?;
+        (!self.writer.must_wait(namespace.nsid, &blocks.blocks())).then_some(blocks)
+    }
+
+    /// Says which claimed blocks are written by no entry any more.
+    fn report_writes(&self) {
+        self.writer.report(|nsid, blocks| {
+            self.tasks.iter().any(|task| match task {
+                Task::Write(written) => written.nsid == nsid && written.has_any_of(blocks),
+                _ => false,
+            })
+        });
     }
 
     /// Starts the command of an entry.
@@ -296,16 +322,14 @@ impl Server {
                 let bytes = result.map(|()| read.with_bytes(0..length as usize, <[u8]>::to_vec));
                 self.finish(entry, payload, bytes);
             }
-            (Task::Write { ino, length, guard }, Some(payload)) => {
-                if result.is_ok() {
-                    self.files.written(ino, &guard);
+            (Task::Write(Written { ino, range, .. }), Some(payload)) => match result {
+                Ok(()) => {
+                    self.files.written(ino, &range);
+                    let length = (range.end - range.start) as u32;
+                    self.give(entry, payload, written(length).as_bytes());
                 }
-                drop(guard);
-                match result {
-                    Ok(()) => self.give(entry, payload, written(length).as_bytes()),
-                    Err(error) => self.fail(entry, payload, error),
-                }
-            }
+                Err(error) => self.fail(entry, payload, error),
+            },
             (Task::Flush(payload), _) => self.finish(entry, payload, result.map(|()| Vec::new())),
             _ => unreachable!("a command ends once, and gives back what it had"),
         }
@@ -345,9 +369,17 @@ impl Server {
     }
 }
 
+impl Written {
+    fn has_any_of(&self, blocks: &Range<u64>) -> bool {
+        let own = self.blocks.blocks();
+        own.start < blocks.end && blocks.start < own.end
+    }
+}
+
 impl EngineClient for Server {
     fn turn(&mut self, host: &mut Host, controller: ControllerId) -> io::Result<Turn> {
         self.take_messages()?;
+        self.report_writes();
         let submitter = &mut Submitter { host, controller };
         while let Some((disk, request)) = self.backlog.pop_front() {
             if let Some(request) = self.try_submit(&disk, request, submitter) {

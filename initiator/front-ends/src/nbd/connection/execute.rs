@@ -1,8 +1,7 @@
 //! From requests to commands, and back.
 
-use std::ops::Range;
-
-use ringfab_initiator::{BlockRange, DiscardRanges, IoDone, IoError, IoOperation, IoRequest, Namespace};
+use ringfab_initiator::bytes::part_bytes;
+use ringfab_initiator::{DiscardRanges, IoDone, IoError, IoOperation, IoRequest, Namespace};
 use ringfab_proto::nbd::{Command, Errno, Extent, Request, flag};
 
 use super::super::export::Export;
@@ -225,7 +224,7 @@ impl Connection {
         let namespace = &export.namespace;
         let entry = self.requests.get(slot);
         // What is only a part of a block stays as it is.
-        entry.issued += entry.edge_bytes(namespace.block_bytes);
+        entry.skip_parts(namespace.block_bytes);
         if entry.issued == entry.request.length {
             if !entry.flush_due {
                 entry.complete = true;
@@ -234,14 +233,8 @@ impl Connection {
             // The flush that makes it durable comes after all of it.
             return if entry.in_flight > 0 { Issue::Wait } else { self.issue_flush(slot, context) };
         }
-        let range = next_range(
-            entry.request.offset,
-            entry.issued,
-            entry.request.length,
-            namespace.discard_blocks_max,
-            namespace.block_bytes,
-        );
-        if context.chores.holds(namespace.nsid, &bytes_of(range, namespace.block_bytes)) {
+        let range = entry.next_blocks(namespace.block_bytes, namespace.discard_blocks_max);
+        if context.writer.must_wait(namespace.nsid, &range.blocks()) {
             return Issue::Wait;
         }
         let pool = context.host.pool();
@@ -249,7 +242,7 @@ impl Connection {
         let Some(ranges) = ranges else { return Issue::Wait };
         let entry = self.requests.get(slot);
         entry.issued += range.nlb * namespace.block_bytes;
-        entry.issued += entry.edge_bytes(namespace.block_bytes);
+        entry.skip_parts(namespace.block_bytes);
         let last = entry.issued == entry.request.length;
         let flush_due = entry.flush_due;
         entry.complete = last && !flush_due;
@@ -261,24 +254,18 @@ impl Connection {
         let entry = self.requests.get(slot);
         let (request, namespace) = (entry.request, &export.namespace);
         let fua = request.flags & flag::FUA != 0;
-        let edge = entry.edge_bytes(namespace.block_bytes);
-        if edge > 0 {
-            let offset = request.offset + u64::from(entry.issued);
-            entry.issued += edge;
+        let part = part_bytes(&entry.rest(), namespace.block_bytes);
+        if part > 0 {
+            let offset = entry.rest().start;
+            entry.issued += part;
             let last = entry.issued == request.length;
             entry.complete = last;
-            let bytes = vec![0; edge as usize];
+            let bytes = vec![0; part as usize];
             self.start_chore(slot, Work::Write { offset, bytes, fua }, context);
             return if last { Issue::Last } else { Issue::More };
         }
-        let range = next_range(
-            request.offset,
-            entry.issued,
-            request.length,
-            namespace.write_zeroes_blocks_max,
-            namespace.block_bytes,
-        );
-        if context.chores.holds(namespace.nsid, &bytes_of(range, namespace.block_bytes)) {
+        let range = entry.next_blocks(namespace.block_bytes, namespace.write_zeroes_blocks_max);
+        if context.writer.must_wait(namespace.nsid, &range.blocks()) {
             return Issue::Wait;
         }
         entry.issued += range.nlb * namespace.block_bytes;
@@ -344,16 +331,4 @@ impl Connection {
             entry.ordered_next += 1;
         }
     }
-}
-
-/// The bytes of blocks.
-fn bytes_of(range: BlockRange, block_bytes: u32) -> Range<u64> {
-    let block = u64::from(block_bytes);
-    range.lba * block..(range.lba + u64::from(range.nlb)) * block
-}
-
-/// The next blocks of a request that is carried out in ranges of limited length.
-fn next_range(offset: u64, done: u32, length: u32, blocks_max: u32, block_bytes: u32) -> BlockRange {
-    let nlb = ((length - done) / block_bytes).min(blocks_max);
-    BlockRange { lba: (offset + u64::from(done)) / u64::from(block_bytes), nlb }
 }

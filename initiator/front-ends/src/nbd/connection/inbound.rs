@@ -8,13 +8,13 @@ use std::io;
 use std::ops::Range;
 
 use ringfab_initiator::IoOperation;
+use ringfab_initiator::bytes::{next_piece, part_bytes, touched_blocks};
 use ringfab_memory::SharedBuffer;
 use ringfab_proto::nbd::{Command, Errno, REQUEST_BYTES, Request, flag};
 use ringfab_reactor::{Reactor, ReceiveOp, SocketId, Token};
 
-use super::super::export::REMOVED;
+use super::super::export::{Export, REMOVED};
 use super::super::negotiation::Progress;
-use super::requests::{edge_bytes, next_bytes};
 use super::{
     Connection, Phase, Reply, SMALL_BYTES, STAGING_BYTES, ServerContext, Work, kind, part_bytes_max,
 };
@@ -242,11 +242,10 @@ impl Connection {
         }
         let empty = request.length == 0 && request.command != Command::Flush;
         if payload_bytes > 0 {
-            let block = export.namespace.block_bytes;
             // What is thrown away may be anywhere, and is never looked at in parts.
             let part_bytes = match refusal {
                 Some(_) => payload_bytes,
-                None => next_bytes(request.offset, payload_bytes, block, part_bytes_max(export)),
+                None => piece_bytes(request.offset, payload_bytes, export),
             };
             self.inbound.payload = Some(IncomingPayload {
                 slot,
@@ -318,16 +317,15 @@ impl Connection {
         let (slot, bytes, before) = (payload.slot, payload.part_bytes, payload.before);
         let request = self.requests.get(slot).request;
         let (block, offset) = (export.namespace.block_bytes, request.offset + u64::from(before));
-        let is_edge = edge_bytes(offset, bytes, block) > 0;
         let range = offset..offset + u64::from(bytes);
-        if !is_edge && context.chores.holds(export.namespace.nsid, &range) {
+        let is_part = part_bytes(&range, block) > 0;
+        if !is_part && context.writer.must_wait(export.namespace.nsid, &touched_blocks(&range, block)) {
             return false;
         }
         let Some(source) = payload.buffer.take() else { return false };
         payload.before += bytes;
         payload.rest -= bytes;
-        payload.part_bytes =
-            next_bytes(offset + u64::from(bytes), payload.rest, block, part_bytes_max(export));
+        payload.part_bytes = piece_bytes(range.end, payload.rest, export);
         payload.filled = 0;
         let last = payload.rest == 0;
         if last {
@@ -335,7 +333,7 @@ impl Connection {
         }
         self.requests.get(slot).complete = last;
         let fua = request.flags & flag::FUA != 0;
-        if is_edge {
+        if is_part {
             let part = source.with_bytes(0..bytes as usize, <[u8]>::to_vec);
             drop(source);
             self.buffers.put_back(bytes);
@@ -347,6 +345,13 @@ impl Connection {
         }
         true
     }
+}
+
+/// Bytes of the next part of a payload, which is a part of a block or what one command takes.
+fn piece_bytes(offset: u64, rest: u32, export: &Export) -> u32 {
+    let rest = offset..offset + u64::from(rest);
+    let piece = next_piece(&rest, export.namespace.block_bytes, part_bytes_max(export));
+    (piece.end - piece.start) as u32
 }
 
 /// Bytes of the handshake that may wait to be sent before the client's next option is looked at.

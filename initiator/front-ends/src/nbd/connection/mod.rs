@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ringfab_base::SlotId;
+use ringfab_initiator::bytes::BlockWriter;
 use ringfab_initiator::{ControllerId, Host};
 use ringfab_reactor::{Completion, Payload, Reactor, SocketId, TimerId, Token};
 
@@ -46,6 +47,7 @@ pub(crate) struct ServerContext<'a> {
     pub(crate) host: &'a mut Host,
     pub(crate) controller: ControllerId,
     pub(crate) exports: &'a [Export],
+    pub(crate) writer: &'a BlockWriter,
     pub(crate) chores: &'a mut Chores,
     /// How long the handshake, and later the end, of a connection may take.
     pub(crate) patience: Duration,
@@ -237,10 +239,11 @@ impl Connection {
         self.export == Some(export)
     }
 
-    /// Whether commands that it has at the controller write bytes of a namespace.
-    pub(crate) fn writes(&self, exports: &[Export], nsid: u32, range: &Range<u64>) -> bool {
+    /// Whether commands that it has at the controller write some of these blocks of a namespace.
+    pub(crate) fn writes(&self, exports: &[Export], nsid: u32, blocks: &Range<u64>) -> bool {
         let export = self.export.and_then(|export| exports.get(export));
-        export.is_some_and(|export| export.namespace.nsid == nsid) && self.requests.are_writing(range)
+        let namespace = export.map(|export| &export.namespace).filter(|namespace| namespace.nsid == nsid);
+        namespace.is_some_and(|namespace| self.requests.are_writing(blocks, namespace.block_bytes))
     }
 
     /// Whether nothing of it is left anywhere.

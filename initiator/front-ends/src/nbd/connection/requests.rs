@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use ringfab_base::{SlotId, Slots};
-use ringfab_initiator::IoError;
+use ringfab_initiator::bytes::{block_pieces, part_bytes, touched_blocks};
+use ringfab_initiator::{BlockRange, IoError};
 use ringfab_memory::SharedBuffer;
 use ringfab_proto::nbd::{Command, Errno, Extent, Request, flag};
 
@@ -109,10 +110,25 @@ impl Outstanding {
         !structured || self.request.flags & flag::DF != 0
     }
 
-    /// Bytes of what is not issued that are only a part of a block.
-    pub(crate) fn edge_bytes(&self, block: u32) -> u32 {
+    /// The bytes for which nothing was issued.
+    pub(crate) fn rest(&self) -> Range<u64> {
         let Request { offset, length, .. } = self.request;
-        edge_bytes(offset + u64::from(self.issued), length - self.issued, block)
+        offset + u64::from(self.issued)..offset + u64::from(length)
+    }
+
+    /// Leaves out what comes next and is only a part of a block.
+    pub(crate) fn skip_parts(&mut self, block: u32) {
+        // A range without a whole block may have two of them.
+        for _ in 0..2 {
+            self.issued += part_bytes(&self.rest(), block);
+        }
+    }
+
+    /// The next whole blocks of a request that begins with one now, as one command that takes so many.
+    pub(crate) fn next_blocks(&self, block: u32, blocks_max: u32) -> BlockRange {
+        let Range { start, end } = self.rest();
+        let blocks = start / u64::from(block)..end / u64::from(block);
+        block_pieces(blocks, blocks_max).next().expect("there is a whole block")
     }
 
     /// Bytes of the whole blocks that a request touches.
@@ -140,23 +156,6 @@ impl Outstanding {
 /// Bytes of a block that lie before an offset.
 fn behind(offset: u64, block: u32) -> u32 {
     (offset % u64::from(block)) as u32
-}
-
-/// Bytes of a range that are only a part of a block; zero where it begins with a whole one.
-pub(crate) fn edge_bytes(offset: u64, rest: u32, block: u32) -> u32 {
-    match behind(offset, block) {
-        0 if rest < block => rest,
-        0 => 0,
-        behind => (block - behind).min(rest),
-    }
-}
-
-/// Bytes of the next command of a write: a part of a block, or as many whole blocks as one command takes.
-pub(crate) fn next_bytes(offset: u64, rest: u32, block: u32, most: u32) -> u32 {
-    match edge_bytes(offset, rest, block) {
-        0 => rest.min(most) / block * block,
-        edge => edge,
-    }
 }
 
 /// The requests of a connection, of which there is a fixed number at most.
@@ -189,12 +188,13 @@ impl Requests {
         self.0.of_slot(slot.into()).expect("a slot in use")
     }
 
-    /// Whether one has commands at the controller that may write bytes of a range.
-    pub(crate) fn are_writing(&self, range: &Range<u64>) -> bool {
+    /// Whether one has commands at the controller that may write some of these blocks.
+    pub(crate) fn are_writing(&self, blocks: &Range<u64>, block: u32) -> bool {
         self.0.values().any(|entry| {
             let Request { command, offset, length, .. } = entry.request;
             let writes = matches!(command, Command::Write | Command::WriteZeroes | Command::Trim);
-            let touches = offset < range.end && range.start < offset + u64::from(length);
+            let written = touched_blocks(&(offset..offset + u64::from(length)), block);
+            let touches = written.start < blocks.end && blocks.start < written.end;
             writes && entry.in_flight > entry.chores && touches
         })
     }
@@ -240,22 +240,41 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_cut_at_the_blocks_that_it_touches_in_part() {
-        let cut = |offset: u64, length: u32| {
-            let (mut parts, mut done) = (Vec::new(), 0);
-            while done < length {
-                let bytes = next_bytes(offset + u64::from(done), length - done, 512, 1024);
-                let edge = edge_bytes(offset + u64::from(done), length - done, 512) > 0;
-                parts.push((bytes, edge));
-                done += bytes;
-            }
-            parts
-        };
-        assert_eq!(cut(0, 2048), [(1024, false), (1024, false)]);
-        assert_eq!(cut(100, 3000), [(412, true), (1024, false), (1024, false), (512, false), (28, true)]);
-        assert_eq!(cut(100, 5), [(5, true)]);
-        assert_eq!(cut(512, 5), [(5, true)]);
-        assert_eq!(cut(511, 2), [(1, true), (1, true)]);
+    fn the_next_blocks_are_what_one_command_takes_of_what_was_not_issued() {
+        let mut entry = Outstanding::new(Request { offset: 700, ..request(3000) });
+        entry.issued = 324;
+        assert_eq!(entry.rest(), 1024..3700);
+        assert_eq!(entry.next_blocks(512, 3), BlockRange { lba: 2, nlb: 3 });
+        entry.issued += 3 * 512;
+        assert_eq!(
+            entry.next_blocks(512, 3),
+            BlockRange { lba: 5, nlb: 2 },
+            "the last part of a block is left"
+        );
+    }
+
+    #[test]
+    fn what_is_only_parts_of_blocks_is_left_out() {
+        for (offset, length, left) in
+            [(700, 324, 0), (700, 500, 0), (0, 5, 0), (700, 900, 576), (512, 1024, 1024), (700, 0, 0)]
+        {
+            let mut entry = Outstanding::new(Request { offset, ..request(length) });
+            entry.skip_parts(512);
+            assert_eq!(entry.request.length - entry.issued, left, "{offset}, {length}");
+        }
+    }
+
+    #[test]
+    fn blocks_are_written_by_commands_at_the_controller_and_not_by_chores() {
+        let mut requests = Requests::new();
+        let write = Request { command: Command::Write, offset: 700, ..request(3000) };
+        let slot = requests.insert(write).expect("a slot");
+        assert!(!requests.are_writing(&(0..9), 512), "nothing was issued");
+        requests.get(slot).in_flight = 2;
+        assert!(requests.are_writing(&(7..8), 512) && requests.are_writing(&(0..2), 512));
+        assert!(!requests.are_writing(&(8..9), 512) && !requests.are_writing(&(0..1), 512));
+        requests.get(slot).chores = 2;
+        assert!(!requests.are_writing(&(0..9), 512));
     }
 
     #[test]

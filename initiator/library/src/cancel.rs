@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often a wait looks whether it was cancelled: a signal handler can set a flag, but wake nobody.
+pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(50);
 
 /// Ends every wait of the calls that were given it, for instance when ctrl-C was pressed. Once cancelled it stays
 /// so. Clones are the same token.
@@ -10,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// use ringfab_initiator::blocking::{CancelToken, EngineOptions};
 ///
 /// let cancel = CancelToken::new();
-/// let options = EngineOptions { cancel: cancel.clone(), ..EngineOptions::default() };
+/// let options = EngineOptions::with_cancel(cancel.clone());
 /// // On another thread, or in a signal handler:
 /// cancel.cancel();
 /// assert!(options.cancel.is_cancelled());
