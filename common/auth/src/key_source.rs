@@ -152,7 +152,7 @@ impl KeySource {
         let (text, metadata) = read_key_file(path).map_err(cannot)?;
         if HostKeys::is_file(text.expose()) {
             let (owner, mode) = (metadata.uid(), metadata.mode() & 0o777);
-            if let Some(why) = open_to_others(path, (owner, mode), geteuid().as_raw()) {
+            if let Some(why) = open_to_others(path, owner, mode, geteuid().as_raw()) {
                 return Err(format!("{}: {why}", place.visible()));
             }
         }
@@ -161,7 +161,7 @@ impl KeySource {
 }
 
 /// Who else may read or change the file with the keys of a host, if somebody may, and what to do about it.
-fn open_to_others(path: &Path, (owner, mode): (u32, u32), user: u32) -> Option<String> {
+fn open_to_others(path: &Path, owner: u32, mode: u32, user: u32) -> Option<String> {
     let shown = path.to_string_lossy();
     let shown = shell_quoted(&shown);
     if ![0, user].contains(&owner) {
@@ -345,7 +345,7 @@ mod tests {
         assert!(source.read_dhchap(KeyRole::Controller).unwrap_err().ends_with("no dhchap_controller_key"));
         fs::write(&path, KEY).unwrap();
         assert!(source.read_host_keys().unwrap_err().contains("this is a single key"));
-        let said = |owner, mode, user| open_to_others(Path::new("/a b"), (owner, mode), user);
+        let said = |owner, mode, user| open_to_others(Path::new("/a b"), owner, mode, user);
         assert_eq!(said(0, 0o600, 990), None);
         assert_eq!(said(990, 0o600, 990), None);
         assert!(said(1000, 0o600, 0).unwrap().ends_with("or chown 0 '/a b'"));

@@ -78,6 +78,11 @@ enum Step {
 }
 
 impl Composite {
+    /// Begins with the whole range: `length` bytes from `offset` on.
+    fn new(offset: u64, length: u64, discard: bool, durable: bool) -> Self {
+        Self { step: Step::Allocate, position: offset, end: offset + length, discard, durable }
+    }
+
     /// The step that follows one that has ended so; none when that was the last.
     fn next(&mut self, result: &io::Result<u32>, block_device: bool) -> Result<Option<Step>, BlockError> {
         let sync = self.durable.then_some(Step::Sync);
@@ -183,10 +188,11 @@ impl FileDisk {
             Operation::Flush => reactor.files().sync(self.file, token),
             Operation::WriteZeroes { offset, length, deallocate, durable } => {
                 let what = if deallocate { Allocate::PunchHole } else { Allocate::ZeroRange };
-                self.start_composite(reactor, id, what, (offset, length), false, durable);
+                self.start_composite(reactor, id, what, Composite::new(offset, length, false, durable));
             }
             Operation::Discard { offset, length } => {
-                self.start_composite(reactor, id, Allocate::PunchHole, (offset, length), true, false);
+                let composite = Composite::new(offset, length, true, false);
+                self.start_composite(reactor, id, Allocate::PunchHole, composite);
             }
         }
     }
@@ -253,20 +259,12 @@ impl FileDisk {
     }
 
     #[cold]
-    fn start_composite(
-        &mut self,
-        reactor: &mut Reactor,
-        id: SlotId,
-        what: Allocate,
-        (offset, length): (u64, u64),
-        discard: bool,
-        durable: bool,
-    ) {
-        let end = offset + length;
-        let composite = Composite { step: Step::Allocate, position: offset, end, discard, durable };
+    fn start_composite(&mut self, reactor: &mut Reactor, id: SlotId, what: Allocate, composite: Composite) {
+        let Composite { position, end, .. } = composite;
         let composite = self.rare.composites.insert(composite);
         self.set_stage(id, Stage::Step(composite));
-        reactor.files().allocate(self.file, what, offset, length, self.tokens.token(KIND, id));
+        let token = self.tokens.token(KIND, id);
+        reactor.files().allocate(self.file, what, position, end - position, token);
     }
 
     /// One step of a composite has ended: starts the next, or finishes it.

@@ -23,9 +23,17 @@ pub(crate) const fn factor(bits: u64) -> i64 {
     power(bits - 33) as i64
 }
 
-/// For the two words of an accumulator, of which the first is 64 bits further away from where both go.
-pub(crate) const fn factors(bits: u64) -> (i64, i64) {
-    (factor(bits + 64), factor(bits))
+/// What multiplies the two words of an accumulator.
+#[derive(Clone, Copy)]
+pub(crate) struct Factors {
+    /// For the first word, which is 64 bits further away from where both go.
+    pub(crate) low: i64,
+    pub(crate) high: i64,
+}
+
+/// For an accumulator that is moved by `bits`.
+pub(crate) const fn factors(bits: u64) -> Factors {
+    Factors { low: factor(bits + 64), high: factor(bits) }
 }
 
 /// x to the power of `exponent` modulo the polynomial, mirrored: the highest bit is the constant term.

@@ -8,7 +8,7 @@ use std::arch::x86_64::{
     _mm256_extracti128_si256, _mm256_loadu_si256, _mm256_set_epi64x, _mm256_setzero_si256, _mm256_xor_si256,
 };
 
-use crate::polynomial::{factor, factors, multiply};
+use crate::polynomial::{Factors, factor, factors, multiply};
 use crate::short::short;
 
 /// Whether the processor has what [`update`] needs.
@@ -84,8 +84,8 @@ fn joined([first, second, third, fourth]: [__m256i; 4]) -> u64 {
 #[inline]
 #[target_feature(enable = "sse4.2,pclmulqdq,avx2,vpclmulqdq")]
 pub(crate) fn reduced(sum: __m256i) -> u64 {
-    let (low, high) = const { factors(8 * STEP as u64 / 2) };
-    let factors = _mm_set_epi64x(high, low);
+    let by_half = const { factors(8 * STEP as u64 / 2) };
+    let factors = _mm_set_epi64x(by_half.high, by_half.low);
     let (front, back) = (_mm256_castsi256_si128(sum), _mm256_extracti128_si256::<1>(sum));
     let products: __m128i = _mm_xor_si128(
         _mm_clmulepi64_si128::<0x00>(front, factors),
@@ -99,7 +99,8 @@ pub(crate) fn reduced(sum: __m256i) -> u64 {
 /// What becomes of an accumulator when it is moved onto `bytes`.
 #[inline]
 #[target_feature(enable = "avx2,vpclmulqdq")]
-pub(crate) fn fold(sum: __m256i, (low, high): (i64, i64), bytes: __m256i) -> __m256i {
+pub(crate) fn fold(sum: __m256i, by: Factors, bytes: __m256i) -> __m256i {
+    let Factors { low, high } = by;
     let factors = _mm256_set_epi64x(high, low, high, low);
     let low = _mm256_clmulepi64_epi128::<0x00>(sum, factors);
     let high = _mm256_clmulepi64_epi128::<0x11>(sum, factors);

@@ -6,7 +6,7 @@ use std::arch::x86_64::{
     _mm512_loadu_si512, _mm512_set4_epi64, _mm512_setzero_si512, _mm512_ternarylogic_epi64,
 };
 
-use crate::polynomial::{factor, factors, multiply};
+use crate::polynomial::{Factors, factor, factors, multiply};
 use crate::wide::{self, word};
 
 /// Whether the processor has what [`update`] needs.
@@ -95,7 +95,8 @@ fn joined([first, second, third, fourth]: [__m512i; 4]) -> u64 {
 /// What becomes of an accumulator when it is moved onto `bytes`.
 #[inline]
 #[target_feature(enable = "vpclmulqdq,avx512f")]
-fn fold(sum: __m512i, (low, high): (i64, i64), bytes: __m512i) -> __m512i {
+fn fold(sum: __m512i, by: Factors, bytes: __m512i) -> __m512i {
+    let Factors { low, high } = by;
     let factors = _mm512_set4_epi64(high, low, high, low);
     let low = _mm512_clmulepi64_epi128::<0x00>(sum, factors);
     let high = _mm512_clmulepi64_epi128::<0x11>(sum, factors);

@@ -43,6 +43,13 @@ struct End {
     queue_pair: QueuePairId,
 }
 
+/// Where memory of the other end is, for one-sided work.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    address: u64,
+    key: u32,
+}
+
 /// Heads of the messages between `serve` and `connect`: what it is, and for some a byte, a size, or a place.
 mod word {
     pub(crate) const HELLO: u8 = b'h';
@@ -95,10 +102,10 @@ impl End {
         shared_buffer: &SharedBuffer,
         bytes: usize,
         access: Access,
-    ) -> Result<(u64, u32), Failure> {
+    ) -> Result<Place, Failure> {
         let exposed = self.node.rnic.expose(self.queue_pair, shared_buffer.clone(), 0, bytes as u32, access);
         let exposed = exposed.ok_or("nothing can be exposed")?;
-        Ok((exposed.address, exposed.key))
+        Ok(Place { address: exposed.address, key: exposed.key })
     }
 
     fn say(&mut self, head: &[u8], data: Option<Slice>) -> Result<(), Failure> {
@@ -117,9 +124,10 @@ impl End {
         Ok(heard)
     }
 
-    fn read(&mut self, (address, key): (u64, u32), bytes: usize) -> Result<Buffer, Failure> {
+    fn read(&mut self, from: Place, bytes: usize) -> Result<Buffer, Failure> {
+        let Place { address: remote_address, key: remote_key } = from;
         let sink = self.node.filled(bytes, 0);
-        let work = Work::Read { sink, length: bytes as u32, remote_key: key, remote_address: address };
+        let work = Work::Read { sink, length: bytes as u32, remote_key, remote_address };
         self.node.post(self.queue_pair, 1, work)?;
         self.node.until("a read", |event| match event {
             RnicEvent::Read { sink, .. } => Some(sink),
@@ -127,8 +135,8 @@ impl End {
         })
     }
 
-    fn write(&mut self, (address, key): (u64, u32), source: Slice) -> Result<(), Failure> {
-        let work = Work::Write { source, remote_key: key, remote_address: address };
+    fn write(&mut self, to: Place, source: Slice) -> Result<(), Failure> {
+        let work = Work::Write { source, remote_key: to.key, remote_address: to.address };
         self.node.post(self.queue_pair, 1, work)
     }
 
@@ -189,8 +197,8 @@ fn connect(address: SocketAddr, provider: ProviderChoice) -> Result<(), Failure>
     if head.first() != Some(&word::PLACES) {
         return Err("the other side speaks something else".to_owned());
     }
-    let from = (u64_at(&head, 8)?, u32_at(&head, 4)?);
-    let to = (u64_at(&head, 24)?, u32_at(&head, 20)?);
+    let from = Place { address: u64_at(&head, 8)?, key: u32_at(&head, 4)? };
+    let to = Place { address: u64_at(&head, 24)?, key: u32_at(&head, 20)? };
     for (bytes, count) in [(1, 64), (512, 64), (4096, 64), (65_536, 32), (BYTES_MAX, 8)] {
         rate("WRITE", bytes, count, || writes(&mut end, to, bytes, count))?;
         rate("READ", bytes, count, || reads(&mut end, from, bytes, count))?;
@@ -218,7 +226,7 @@ fn rate(
 }
 
 /// Writes one after the other to the same place, some outstanding at a time; the last one must be there.
-fn writes(end: &mut End, to: (u64, u32), bytes: usize, count: usize) -> Result<(), Failure> {
+fn writes(end: &mut End, to: Place, bytes: usize, count: usize) -> Result<(), Failure> {
     let mut outstanding = 0;
     for number in 0..count {
         if outstanding == WINDOW {
@@ -234,10 +242,10 @@ fn writes(end: &mut End, to: (u64, u32), bytes: usize, count: usize) -> Result<(
     good(end)
 }
 
-fn reads(end: &mut End, from: (u64, u32), bytes: usize, count: usize) -> Result<(), Failure> {
+fn reads(end: &mut End, from: Place, bytes: usize, count: usize) -> Result<(), Failure> {
     for number in 0..count {
         let skip = number * 13 % (BYTES_MAX - bytes + 1);
-        let sink = end.read((from.0 + skip as u64, from.1), bytes)?;
+        let sink = end.read(Place { address: from.address + skip as u64, ..from }, bytes)?;
         if let Some(at) = sink[..bytes].iter().enumerate().position(|(at, byte)| *byte != pattern(skip + at))
         {
             return Err(format!("byte {at} of read {number} is wrong"));
@@ -268,10 +276,10 @@ fn message(what: u8, byte: u8, bytes: usize) -> [u8; 8] {
     [what, byte, 0, 0, a, b, c, d]
 }
 
-fn places(from: (u64, u32), to: (u64, u32)) -> [u8; 40] {
+fn places(from: Place, to: Place) -> [u8; 40] {
     let mut head = [0; 40];
     head[0] = word::PLACES;
-    for (at, (address, key)) in [(4, from), (20, to)] {
+    for (at, Place { address, key }) in [(4, from), (20, to)] {
         head[at..at + 4].copy_from_slice(&key.to_be_bytes());
         head[at + 4..at + 12].copy_from_slice(&address.to_be_bytes());
     }
@@ -290,17 +298,18 @@ fn u64_at(bytes: &[u8], at: usize) -> Result<u64, Failure> {
 // --- With rping -----------------------------------------------------------------------------------------------------
 
 /// What rping's sides tell each other: an address, a key and a size, in network order.
-fn advert((address, key): (u64, u32), bytes: usize) -> [u8; 16] {
+fn advert(place: Place, bytes: usize) -> [u8; 16] {
     let mut advert = [0; 16];
-    advert[..8].copy_from_slice(&address.to_be_bytes());
-    advert[8..12].copy_from_slice(&key.to_be_bytes());
+    advert[..8].copy_from_slice(&place.address.to_be_bytes());
+    advert[8..12].copy_from_slice(&place.key.to_be_bytes());
     advert[12..].copy_from_slice(&(bytes as u32).to_be_bytes());
     advert
 }
 
-fn advertised(end: &mut End) -> Result<((u64, u32), usize), Failure> {
+fn advertised(end: &mut End) -> Result<(Place, usize), Failure> {
     let (head, _) = end.hear("an advert")?;
-    Ok(((u64_at(&head, 0)?, u32_at(&head, 8)?), u32_at(&head, 12)? as usize))
+    let place = Place { address: u64_at(&head, 0)?, key: u32_at(&head, 8)? };
+    Ok((place, u32_at(&head, 12)? as usize))
 }
 
 /// The serving side: fetches what the client shows, and writes it to where the client wants it.
@@ -309,10 +318,10 @@ fn rping_serve(address: SocketAddr, provider: ProviderChoice, count: usize) -> R
     for _ in 0..count {
         let (from, bytes) = advertised(&mut end)?;
         let fetched = end.read(from, bytes.min(BYTES_MAX))?;
-        end.say(&advert((0, 0), 0), None)?;
+        end.say(&advert(Place::default(), 0), None)?;
         let (to, room) = advertised(&mut end)?;
         end.write(to, Slice { shared_buffer: fetched.share(), offset: 0, length: bytes.min(room) as u32 })?;
-        end.say(&advert((0, 0), 0), None)?;
+        end.say(&advert(Place::default(), 0), None)?;
     }
     // The client hangs up; it alone knows whether what came back is what it sent.
     let _gone = end.hear("no message any more");

@@ -114,11 +114,8 @@ impl Pair {
     }
 
     /// Exposes the middle of a buffer to the peer of a queue pair, and tells the peer, as a command would.
-    fn expose(
-        &mut self,
-        (here, there): Ends,
-        access: Access,
-    ) -> Result<(RemoteBuffer, SharedBuffer), Failure> {
+    fn expose(&mut self, ends: Ends, access: Access) -> Result<(RemoteBuffer, SharedBuffer), Failure> {
+        let (here, there) = ends;
         let shared_buffer = self.victim.filled(BUFFER_BYTES, UNTOUCHED).share();
         let exposed = self.victim.rnic.expose(there, shared_buffer.clone(), OFFSET, EXPOSED, access);
         let exposed = exposed.ok_or("nothing can be exposed")?;

@@ -30,7 +30,7 @@ fn main() {
     let must = std::env::args().nth(1).is_some_and(|word| word == "kernel");
     for (host, target) in [(false, false), (false, true), (true, false), (true, true)] {
         for suite in [SHA256, SHA384] {
-            exchange((host, target), suite, must);
+            exchange(host, target, suite, must);
         }
     }
     hostile(must);
@@ -41,7 +41,7 @@ fn asking(kernel: bool) -> TcpConfig {
     TcpConfig { kernel_tls: kernel, handshake_timeout: PATIENCE, ..config() }
 }
 
-fn exchange((host, target): (bool, bool), suite: ringfab_fabric::tcp::CipherSuite, must: bool) {
+fn exchange(host: bool, target: bool, suite: ringfab_fabric::tcp::CipherSuite, must: bool) {
     let psk = psk("NVMe1R01 nqn.host nqn.subsystem digest", 4, suite);
     let tls = ListenerTls::Required(store(std::slice::from_ref(&psk)));
     let mut pair = Pair::between((asking(host), asking(target)), tls);

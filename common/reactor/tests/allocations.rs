@@ -45,7 +45,7 @@ fn ten_thousand_messages_timers_reads_and_writes_allocate_nothing() {
     let path = folder.path().join("image");
     std::fs::write(&path, vec![0; 1 << 16]).expect("a file");
     let (file, _) = reactor.files().open(&path, FileOptions::default()).expect("open");
-    let mut held = (SendBatch::new(4096, 4), ReceiveOp::new(65536));
+    let mut held = Held { batch: SendBatch::new(4096, 4), operation: ReceiveOp::new(65536) };
     for _ in 0..500 {
         held = round(&mut reactor, near, far, &pool, file, held);
     }
@@ -59,7 +59,11 @@ fn ten_thousand_messages_timers_reads_and_writes_allocate_nothing() {
     assert_eq!(ALLOCATIONS.with(Cell::get), allocated + 1, "the count counts");
 }
 
-type Held = (Box<SendBatch>, Box<ReceiveOp>);
+/// What a message is sent with and received with, again and again.
+struct Held {
+    batch: Box<SendBatch>,
+    operation: Box<ReceiveOp>,
+}
 
 /// A message there, a file read and a file write meanwhile, and a timer set and cancelled.
 fn round(
@@ -68,8 +72,9 @@ fn round(
     far: SocketId,
     pool: &Pool,
     file: FileId,
-    (mut batch, mut operation): Held,
+    held: Held,
 ) -> Held {
+    let Held { mut batch, mut operation } = held;
     let timer = reactor.set_timer(reactor.now() + Duration::from_secs(9), token(9));
     batch.clear();
     batch.push_bytes(&[7; 100]);
@@ -107,5 +112,5 @@ fn round(
         }
     }
     reactor.cancel_timer(timer);
-    (sent.expect("sent"), received.expect("received"))
+    Held { batch: sent.expect("sent"), operation: received.expect("received") }
 }

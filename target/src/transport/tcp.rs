@@ -2,7 +2,7 @@
 //! Data from the host are asked for with one R2T for the command, data to the host go out in C2HData.
 
 use ringfab_fabric::rdma::Slice;
-use ringfab_fabric::tcp::{ConnectionId, TcpEvent, TcpStack};
+use ringfab_fabric::tcp::{C2hData, ConnectionId, TcpEvent, TcpStack};
 use ringfab_memory::{Buffer, SharedBuffer};
 use ringfab_spec::{CompletionEntry, Status};
 
@@ -55,7 +55,7 @@ pub(super) fn fetch(
         count += 1;
         (command.fetch_id(index), memory)
     });
-    match tcp.request_data(connection, (command.cid, command.length.0), pieces) {
+    match tcp.request_data(connection, command.cid, command.length.0, pieces) {
         Ok(()) => (count, Ok(())),
         Err(_) => (0, Err(LinkError::Ended)),
     }
@@ -76,8 +76,8 @@ pub(super) fn answer(
         let last = usize::from(index) + 1 == count;
         let success = last && says_nothing;
         let slice = Slice { shared_buffer, offset: 0, length };
-        let sent = tcp.send_data(connection, (command.cid, offset), slice, last, success);
-        sent.map_err(|_| LinkError::Ended)?;
+        let data = C2hData { cid: command.cid, offset, slice, last, success };
+        tcp.send_data(connection, data).map_err(|_| LinkError::Ended)?;
     }
     if says_nothing && count > 0 {
         return Ok(false);

@@ -10,6 +10,7 @@ mod pauses;
 mod public;
 mod sizes;
 mod source;
+mod tuples;
 
 use std::collections::BTreeSet;
 use std::fs;

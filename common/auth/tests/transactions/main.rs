@@ -40,8 +40,9 @@ impl Pair {
     fn of(
         host: (&Arc<Parties>, &Arc<Policy>),
         controller: (Option<&Arc<Parties>>, &Arc<Policy>),
-        (secure_channel, concatenation): (SecureChannel, Concatenation),
+        of: (SecureChannel, Concatenation),
     ) -> Self {
+        let (secure_channel, concatenation) = of;
         let (host, negotiate) = Host::new(host.0.clone(), host.1.clone(), secure_channel);
         let controller = Controller::new(controller.0.cloned(), controller.1.clone(), concatenation);
         Self { host, negotiate, controller }

@@ -90,7 +90,7 @@ impl Providers {
         reactor: &mut Reactor,
         parameters: &ListenParameters,
     ) -> io::Result<(ListenerId, SocketAddr)> {
-        match self.choose(reactor, parameters.provider, (parameters.address, true))? {
+        match self.choose(reactor, parameters.provider, parameters.address, true)? {
             Chosen::Iwarp => {
                 let (listener, address) = self.iwarp.listen(reactor, parameters)?;
                 Ok((ListenerId::Iwarp(listener), address))
@@ -128,7 +128,7 @@ impl Providers {
         reactor: &mut Reactor,
         parameters: &ConnectParameters<'_>,
     ) -> io::Result<QueuePairId> {
-        match self.choose(reactor, parameters.provider, (parameters.address, false))? {
+        match self.choose(reactor, parameters.provider, parameters.address, false)? {
             Chosen::Iwarp => self.iwarp.connect(reactor, parameters),
             #[cfg(feature = "verbs")]
             Chosen::Verbs => self.verbs()?.connect(reactor, parameters),
@@ -315,7 +315,8 @@ impl Providers {
         &self,
         _reactor: &Reactor,
         choice: ProviderChoice,
-        _place: (SocketAddr, bool),
+        _address: SocketAddr,
+        _listens: bool,
     ) -> io::Result<Chosen> {
         match choice {
             ProviderChoice::Auto | ProviderChoice::Iwarp => Ok(Chosen::Iwarp),
@@ -344,12 +345,13 @@ impl Providers {
         Ok(self.verbs.insert(device))
     }
 
-    /// Decides, and says why.
+    /// Decides for a listener at an address or a connection to it, and says why.
     fn choose(
         &mut self,
         reactor: &Reactor,
         choice: ProviderChoice,
-        (address, listens): (SocketAddr, bool),
+        address: SocketAddr,
+        listens: bool,
     ) -> io::Result<Chosen> {
         let (chosen, reason) = match choice {
             ProviderChoice::Iwarp => return Ok(Chosen::Iwarp),

@@ -15,12 +15,14 @@
 //! | `secure` | the TLS handshake |
 //! | `staging`, `outbox` | the memory that it receives into, what is gathered to be sent |
 //! | `receive`, `transmit` | its two loops, which do everything with bytes and the socket |
+//! | `intake` | what a receive has brought |
 //! | `teardown` | its end |
 //! | `listener` | listening sockets |
 //! | `shared` | what the streams of a core have in common |
 
 mod copies;
 mod end;
+mod intake;
 mod life;
 mod listener;
 mod outbox;

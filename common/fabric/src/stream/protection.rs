@@ -34,6 +34,14 @@ pub(super) struct Records {
     opened: usize,
 }
 
+/// What is started on a socket of the reactor.
+#[derive(Clone, Copy)]
+pub(super) struct Operation {
+    pub(super) socket: SocketId,
+    /// What its completion bears.
+    pub(super) token: Token,
+}
+
 /// The record protection of a stream.
 pub(super) struct Protection {
     sealer: Sealer,
@@ -127,32 +135,32 @@ impl Protection {
         shared: &mut Shared<P>,
         reactor: &mut Reactor,
         target: Box<ReceiveOp>,
-        (socket, token): (SocketId, Token),
+        operation: Operation,
     ) {
         self.target = Some(target);
         if let Err(error) = self.ensure_inbox(shared) {
             self.ready = Some(Err(error));
             return;
         }
-        self.advance(reactor, (socket, token));
+        self.advance(reactor, operation);
     }
 
-    /// A receive of ciphertext has ended.
+    /// A receive of ciphertext has ended. `next` goes on, unless the socket is closed.
     pub(super) fn on_received(
         &mut self,
         reactor: &mut Reactor,
         inbox: Box<ReceiveOp>,
         result: io::Result<u32>,
-        (socket, token): (Option<SocketId>, Token),
+        next: Option<Operation>,
     ) {
         self.unopened.end += inbox.received();
         self.inbox = Some(inbox);
-        match (result, socket) {
+        match (result, next) {
             (Ok(0), _) => {
                 self.end.get_or_insert(Some(DisconnectReason::Truncated));
                 self.ready = Some(Err(DisconnectReason::Truncated.into()));
             }
-            (Ok(_), Some(socket)) => self.advance(reactor, (socket, token)),
+            (Ok(_), Some(next)) => self.advance(reactor, next),
             (Ok(_), None) => self.ready = Some(Err(canceled())),
             (Err(error), _) => self.ready = Some(Err(error)),
         }
@@ -201,7 +209,7 @@ impl Protection {
     }
 
     /// Fills what is armed from what is there. If there is nothing for it, more ciphertext is received.
-    fn advance(&mut self, reactor: &mut Reactor, (socket, token): (SocketId, Token)) {
+    fn advance(&mut self, reactor: &mut Reactor, operation: Operation) {
         let (Some(target), Some(inbox)) = (&mut self.target, &mut self.inbox) else { return };
         loop {
             let taken = target.append(&inbox.staging()[self.opened.clone()]);
@@ -234,11 +242,11 @@ impl Protection {
         match &self.end {
             Some(Some(reason)) => self.ready = Some(Err(reason.clone().into())),
             Some(None) => self.ready = Some(Ok(0)),
-            None => self.receive_more(reactor, (socket, token)),
+            None => self.receive_more(reactor, operation),
         }
     }
 
-    fn receive_more(&mut self, reactor: &mut Reactor, (socket, token): (SocketId, Token)) {
+    fn receive_more(&mut self, reactor: &mut Reactor, operation: Operation) {
         let Some(mut inbox) = self.inbox.take() else { return };
         let length = self.unopened.len();
         inbox.staging_mut().copy_within(self.unopened.clone(), 0);
@@ -246,7 +254,7 @@ impl Protection {
         let room = inbox.staging().len();
         let end = if self.exact { length + Opener::wanted(&inbox.staging()[..length]) } else { room };
         inbox.set_target(None, length, end.min(room));
-        reactor.receive(socket, inbox, token);
+        reactor.receive(operation.socket, inbox, operation.token);
     }
 
     /// Sends a batch.
@@ -255,10 +263,10 @@ impl Protection {
         shared: &mut Shared<P>,
         reactor: &mut Reactor,
         batch: Box<SendBatch>,
-        (socket, token): (SocketId, Token),
+        operation: Operation,
     ) {
         self.outbox = Some(batch);
-        self.seal_more(shared, reactor, (socket, token));
+        self.seal_more(shared, reactor, operation);
     }
 
     /// Sends the next part of what the stream sends.
@@ -266,33 +274,35 @@ impl Protection {
         &mut self,
         shared: &mut Shared<P>,
         reactor: &mut Reactor,
-        (socket, token): (SocketId, Token),
+        operation: Operation,
     ) {
         let Some(batch) = &mut self.outbox else { return };
         let mut sealed = shared.sealed.take();
         let result = seal(&mut self.sealer, &mut self.update, batch, &mut sealed);
         // What was sealed before is sent. Who has the connection hears of it then.
         self.spent = result.is_err();
-        reactor.send(socket, sealed, token);
+        reactor.send(operation.socket, sealed, operation.token);
     }
 
-    /// A batch of ciphertext was sent, or could not be. Returns the batch that it was made of, when that is all of it.
+    /// A batch of ciphertext was sent, or could not be. `next` sends more, unless the socket is closed. Returns the
+    /// batch that it was made of, when that is all of it.
     pub(super) fn on_sent<P: Protocol>(
         &mut self,
         shared: &mut Shared<P>,
         reactor: &mut Reactor,
-        (sealed, result): (Box<SendBatch>, io::Result<u32>),
-        (socket, token): (Option<SocketId>, Token),
+        sealed: Box<SendBatch>,
+        result: io::Result<u32>,
+        next: Option<Operation>,
     ) -> Option<(Box<SendBatch>, io::Result<u32>)> {
         shared.sealed.give(sealed);
         let batch = self.outbox.as_ref()?;
-        let result = match (result, socket) {
+        let result = match (result, next) {
             (Err(error), _) => Err(error),
             (Ok(_), _) if self.spent => Err(spent()),
             (Ok(_), _) if batch.unsent_bytes() == 0 => Ok(batch.bytes() as u32),
             (Ok(_), None) => Err(canceled()),
-            (Ok(_), Some(socket)) => {
-                self.seal_more(shared, reactor, (socket, token));
+            (Ok(_), Some(next)) => {
+                self.seal_more(shared, reactor, next);
                 return None;
             }
         };

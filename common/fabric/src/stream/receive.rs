@@ -1,12 +1,10 @@
 //! The receive loop of a stream: one receive is in flight, unless the protocol waits for a buffer.
 
-use std::cmp::Ordering;
 use std::io;
-use std::ops::Range;
 
-use ringfab_memory::SharedBuffer;
-use ringfab_reactor::{Part, Reactor, ReceiveOp};
+use ringfab_reactor::{Reactor, ReceiveOp};
 
+use super::intake::Intake;
 use super::life::{Phase, Stream};
 use super::receive_target::ReceiveTarget;
 use super::{DisconnectReason, Fault, Protocol, Shared};
@@ -28,7 +26,9 @@ impl<P: Protocol> Stream<P> {
         self.staging.receive = Some(receive);
         match (self.phase, result) {
             (Phase::Opening | Phase::Established | Phase::Draining, Ok(true)) => {
-                self.on_parts(shared, reactor, shared_buffer, &parts);
+                let Self { protocol, staging, .. } = self;
+                Intake { protocol, staging, shared, reactor }.take_in(shared_buffer, &parts);
+                self.pump(shared, reactor);
             }
             (Phase::Securing, Ok(true)) => {
                 self.staging.unread.end = parts[0].staged.end;
@@ -42,71 +42,6 @@ impl<P: Protocol> Stream<P> {
             (Phase::Closing, _) => self.try_finish(shared, reactor),
             (Phase::Connecting | Phase::Ended, _) => {}
         }
-    }
-
-    /// Takes in what came: into the place of the receive, and what lies behind it. The shared buffer is let go of
-    /// before what may complete the work that it belongs to: all that is expected to go on with it is still missing
-    /// before the last part.
-    fn on_parts(
-        &mut self,
-        shared: &mut Shared<P>,
-        reactor: &mut Reactor,
-        shared_buffer: Option<SharedBuffer>,
-        parts: &[Part],
-    ) {
-        let mut staged = parts[0].staged.clone();
-        if let Some(shared_buffer) = shared_buffer {
-            self.on_placed(shared, &shared_buffer, parts[0].placed.clone());
-            for (index, part) in parts.iter().enumerate().skip(1) {
-                if part.placed.is_empty() {
-                    break;
-                }
-                self.observe(shared, reactor, staged);
-                if !self.goes_on(shared, &shared_buffer, part) {
-                    staged = self.staging.unplace(&shared_buffer, &parts[index..]);
-                    break;
-                }
-                staged = part.staged.clone();
-            }
-        }
-        self.observe(shared, reactor, staged);
-        self.pump(shared, reactor);
-    }
-
-    fn on_placed(&mut self, shared: &mut Shared<P>, shared_buffer: &SharedBuffer, range: Range<usize>) {
-        shared.counters.received_direct_bytes += range.len() as u64;
-        self.protocol.placed(shared_buffer, range);
-    }
-
-    /// Adds what is in the staging memory to what the protocol has not taken in.
-    fn observe(&mut self, shared: &mut Shared<P>, reactor: &Reactor, staged: Range<usize>) {
-        self.staging.unread.end = staged.end;
-        if let Some(receive) = &self.staging.receive {
-            self.protocol.observe(shared, reactor, &receive.staging()[staged]);
-        }
-    }
-
-    /// Whether what the protocol wants next is what came into the shared buffer here, and ends where that does unless
-    /// nothing lies behind it. It is taken in then.
-    fn goes_on(&mut self, shared: &mut Shared<P>, shared_buffer: &SharedBuffer, part: &Part) -> bool {
-        let Some(receive) = &self.staging.receive else { return false };
-        let Ok(ReceiveTarget::Direct(place)) =
-            self.protocol.receive(shared, receive.staging(), &mut self.staging.unread)
-        else {
-            return false;
-        };
-        let first = |shared_buffer: &SharedBuffer, offset| shared_buffer.io_pointer(offset, 1);
-        let begins = first(&place.shared_buffer, place.offset) == first(shared_buffer, part.placed.start);
-        let ends = match part.placed.len().cmp(&place.length) {
-            Ordering::Equal => true,
-            Ordering::Less => part.staged.is_empty(),
-            Ordering::Greater => false,
-        };
-        let goes_on = begins && ends && self.staging.unread.is_empty();
-        if goes_on {
-            self.on_placed(shared, shared_buffer, part.placed.clone());
-        }
-        goes_on
     }
 
     /// Feeds the protocol until it wants more, and aims the next receive accordingly.

@@ -98,7 +98,7 @@ fn protect<P: Protocol>(
         protect_in_kernel(wire, reactor, &session)?
     };
     if let Some(tls) = &mut wire.tls {
-        tls.protect(shared, (session, role), by, exact);
+        tls.protect(shared, session, role, by, exact);
     }
     Ok(())
 }

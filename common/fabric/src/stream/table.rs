@@ -178,7 +178,7 @@ impl<P: Protocol> Streams<P> {
                 }
             }
             (kind::SEND, Payload::Send(batch)) => {
-                if let Some((batch, result)) = stream.wire.on_sent(shared, reactor, (batch, result), token) {
+                if let Some((batch, result)) = stream.wire.on_sent(shared, reactor, batch, result, token) {
                     stream.on_sent(shared, reactor, batch, result);
                 }
             }

@@ -9,7 +9,7 @@ use ringfab_tls::{
     Alert, ContentType, Control, ControlRecords, HEADER_BYTES, Handshake, Psk, Role, Session, TlsError,
 };
 
-use super::protection::{Protection, Records};
+use super::protection::{Operation, Protection, Records};
 use super::{DisconnectReason, ListenerTls, ProtectedBy, Protocol, Security, Shared};
 
 /// A socket, and what protects what is on it.
@@ -206,7 +206,8 @@ impl Tls {
     pub(super) fn protect<P: Protocol>(
         &mut self,
         shared: &mut Shared<P>,
-        (session, role): (Session, Role),
+        session: Session,
+        role: Role,
         by: ProtectedBy,
         exact: bool,
     ) {
@@ -331,7 +332,7 @@ impl Wire {
             && let State::Process(_, protection) = &mut tls.state
             && !tls.is_silent
         {
-            return protection.receive(shared, reactor, receive, (socket, token));
+            return protection.receive(shared, reactor, receive, Operation { socket, token });
         }
         reactor.receive(socket, receive, token);
     }
@@ -362,7 +363,8 @@ impl Wire {
         if let State::Process(_, protection) = &mut tls.state
             && protection.is_receiving()
         {
-            protection.on_received(reactor, receive, result, (self.socket, token));
+            let next = self.socket.map(|socket| Operation { socket, token });
+            protection.on_received(reactor, receive, result, next);
             return protection.take_ready();
         }
         if tls.is_silent {
@@ -400,7 +402,7 @@ impl Wire {
             && let State::Process(_, protection) = &mut tls.state
             && !tls.is_silent
         {
-            return protection.send(shared, reactor, batch, (socket, token));
+            return protection.send(shared, reactor, batch, Operation { socket, token });
         }
         reactor.send(socket, batch, token);
     }
@@ -411,14 +413,16 @@ impl Wire {
         &mut self,
         shared: &mut Shared<P>,
         reactor: &mut Reactor,
-        (batch, result): (Box<SendBatch>, io::Result<u32>),
+        batch: Box<SendBatch>,
+        result: io::Result<u32>,
         token: Token,
     ) -> Option<(Box<SendBatch>, io::Result<u32>)> {
         if let Some(tls) = &mut self.tls
             && let State::Process(_, protection) = &mut tls.state
             && protection.is_sending()
         {
-            return protection.on_sent(shared, reactor, (batch, result), (self.socket, token));
+            let next = self.socket.map(|socket| Operation { socket, token });
+            return protection.on_sent(shared, reactor, batch, result, next);
         }
         Some((batch, result))
     }

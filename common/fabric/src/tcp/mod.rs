@@ -30,6 +30,6 @@ pub use ringfab_proto::tcp::Digests;
 pub use ringfab_reactor::{ListenerId, kernel_tls_is_prepared, prepare_kernel_tls};
 pub use ringfab_tls::{Psk, PskStore};
 pub use stack::{Counters, TcpStack};
-pub use transmit::{Ended, SubmitData};
+pub use transmit::{C2hData, Ended, SubmitData};
 
 pub use crate::stream::{ListenerTls, ProtectedBy, Security};

@@ -9,12 +9,10 @@ use ringfab_reactor::{Completion, ListenerId, Reactor};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::connection::{Connection, DIRECT_BYTES_MIN};
-use super::transmit::source;
 use super::{
-    AcceptParameters, ConnectParameters, ConnectionId, Ended, Incoming, ListenParameters, SubmitData,
-    TcpConfig, TcpEvent,
+    AcceptParameters, C2hData, ConnectParameters, ConnectionId, Ended, Incoming, ListenParameters,
+    SubmitData, TcpConfig, TcpEvent,
 };
-use crate::rdma::Slice;
 use crate::stream::{Adopted, Connect, Gather, Listen, Security, StreamConfig, Streams, TlsConfig};
 use crate::{CopiedBytes, Events};
 
@@ -160,29 +158,21 @@ impl TcpStack {
     pub fn request_data(
         &mut self,
         connection: ConnectionId,
-        (cid, length): (u16, u32),
+        cid: u16,
+        length: u32,
         pieces: impl Iterator<Item = (u64, Buffer)>,
     ) -> Result<(), Ended> {
-        self.give(connection, |connection, _| connection.request_data((cid, length), pieces))
+        self.give(connection, |connection, _| connection.request_data(cid, length, pieces))
     }
 
-    /// Sends data of a command, in the order of their offsets. `last` says that they are the end. With `success`, a
-    /// response is not needed: the host takes the command for done. That is for queues without flow control only,
-    /// because it carries no SQHD. [`TcpEvent::Sent`] counts it.
+    /// Sends data of a command, in the order of their offsets. [`TcpEvent::Sent`] counts it.
     ///
     /// # Errors
     /// When the connection has ended.
     #[inline(always)]
-    pub fn send_data(
-        &mut self,
-        connection: ConnectionId,
-        (cid, offset): (u16, u32),
-        data: Slice,
-        last: bool,
-        success: bool,
-    ) -> Result<(), Ended> {
+    pub fn send_data(&mut self, connection: ConnectionId, data: C2hData) -> Result<(), Ended> {
         self.give(connection, |connection, gather| {
-            connection.engine.send_data((cid, offset), source(data), last, success, gather);
+            connection.send_data(gather, data);
             Ok(())
         })
     }

@@ -1,7 +1,7 @@
 //! What is sent on a connection.
 
 use ringfab_memory::{Buffer, SharedBuffer};
-use ringfab_proto::tcp::{CommandData, HEAD_BYTES_MAX, Source, TxSink, crc};
+use ringfab_proto::tcp::{self as proto, CommandData, HEAD_BYTES_MAX, Source, TxSink, crc};
 use ringfab_spec::SubmissionEntry;
 
 use super::connection::Connection;
@@ -12,6 +12,22 @@ use crate::stream::Gather;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the connection has ended")]
 pub struct Ended;
+
+/// Data of a host's command that a controller sends (TCP Transport 1.0, section 3.6.2.9).
+#[derive(Debug)]
+pub struct C2hData {
+    /// The command's identifier.
+    pub cid: u16,
+    /// Where they begin in the command's data, in bytes.
+    pub offset: u32,
+    /// Their memory.
+    pub slice: Slice,
+    /// Whether they are the end of the command's data.
+    pub last: bool,
+    /// Whether the host takes the command for done, so that a response is not needed. That is for the last data of
+    /// queues without flow control only, because it carries no SQHD.
+    pub success: bool,
+}
 
 /// The data of a command of ours.
 #[derive(Debug)]
@@ -69,9 +85,17 @@ impl Connection {
         self.engine.submit(sqe, data, gather).map_err(|_| Ended)
     }
 
+    #[inline(always)]
+    pub(super) fn send_data(&mut self, gather: &mut Gather<'_>, data: C2hData) {
+        let C2hData { cid, offset, slice, last, success } = data;
+        let data = proto::C2hData { cid, offset, source: source(slice), last, success };
+        self.engine.send_data(data, gather);
+    }
+
     pub(super) fn request_data(
         &mut self,
-        (cid, length): (u16, u32),
+        cid: u16,
+        length: u32,
         pieces: impl Iterator<Item = (u64, Buffer)>,
     ) -> Result<(), Ended> {
         let tag = self.engine.request(cid, 0, length).ok_or(Ended)?;
@@ -81,7 +105,7 @@ impl Connection {
 }
 
 #[inline]
-pub(super) fn source(slice: Slice) -> Source<SharedBuffer> {
+fn source(slice: Slice) -> Source<SharedBuffer> {
     assert!(slice.end() <= slice.shared_buffer.len(), "a slice lies within its shared_buffer");
     let Slice { shared_buffer, offset, length } = slice;
     Source { handle: shared_buffer, offset, length }

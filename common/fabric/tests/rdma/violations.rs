@@ -22,7 +22,8 @@ scenarios! {
 }
 
 /// The host does `work`, which must end the connection at both ends with `code`.
-fn refused(pair: &mut Pair, (here, there): (QueuePairId, QueuePairId), work: Work, code: &str) {
+fn refused(pair: &mut Pair, ends: (QueuePairId, QueuePairId), work: Work, code: &str) {
+    let (here, there) = ends;
     pair.host.post(here, 5, work);
     pair.host.send(here, 6, b"never delivered");
     let (reason, flushed) = pair.disconnected(End::Target, there);

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use ringfab_auth::{CipherSuite, Secret};
 use ringfab_fabric::rdma::Slice;
 use ringfab_fabric::tcp::{
-    AcceptParameters, ConnectParameters, ConnectionId, Digests, Incoming, ListenParameters, ListenerTls, Psk,
-    PskStore, SubmitData, TcpConfig, TcpEvent, TcpStack,
+    AcceptParameters, C2hData, ConnectParameters, ConnectionId, Digests, Incoming, ListenParameters,
+    ListenerTls, Psk, PskStore, SubmitData, TcpConfig, TcpEvent, TcpStack,
 };
 use ringfab_memory::{Buffer, ClassLayout, Pool, SharedBuffer};
 use ringfab_reactor::sim::World;
@@ -268,11 +268,12 @@ impl Pair {
                     } else if sqe.opcode == READ {
                         let shared_buffer = node.shared_buffer(&pattern(length, cid));
                         let slice = Slice { shared_buffer, offset: 0, length: length as u32 };
-                        let _ = node.tcp.send_data(connection, (cid, 0), slice, true, false);
+                        let data = C2hData { cid, offset: 0, slice, last: true, success: false };
+                        let _ = node.tcp.send_data(connection, data);
                     } else if length > 0 {
                         let pieces = pieces(&node.pool, length, cid);
                         self.transfers.push((cid, length, Vec::new()));
-                        let _ = node.tcp.request_data(connection, (cid, length as u32), pieces.into_iter());
+                        let _ = node.tcp.request_data(connection, cid, length as u32, pieces.into_iter());
                         continue;
                     }
                     let _ = node.tcp.respond(connection, done);

@@ -12,7 +12,7 @@ use super::error::{EngineError, Termination, Violation};
 use super::init::{ControllerConfig, HostConfig, Negotiated};
 use super::rx::{Framed, Receiver, Side};
 use super::transfers::Transfers;
-use super::tx::{Pdu, Source, TransmitQueue, TxSink};
+use super::tx::{C2hData, H2cData, Pdu, Source, TransmitQueue, TxSink};
 
 /// Where received data belong; `offset` counts from the start of the command's or transfer's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,19 +239,11 @@ impl<H: Clone> Engine<H> {
         Some(ttag)
     }
 
-    /// Sends data of a command, in the order of their offsets. With `last` they are the end; with `success`, which asks
-    /// for `last`, no response follows (only for queues without flow control). Counted when it was sent.
+    /// Sends data of a command, in the order of their offsets. Counted when it was sent.
     #[inline(always)]
-    pub fn send_data(
-        &mut self,
-        (cid, offset): (u16, u32),
-        source: Source<H>,
-        last: bool,
-        success: bool,
-        sink: &mut impl TxSink<H>,
-    ) {
-        assert!(last || !success, "success is said with the last data");
-        self.transmit_queue.give(Pdu::C2hData { cid, offset, source, last, success }, sink);
+    pub fn send_data(&mut self, data: C2hData<H>, sink: &mut impl TxSink<H>) {
+        assert!(data.last || !data.success, "success is said with the last data");
+        self.transmit_queue.give(Pdu::C2hData(data), sink);
     }
 
     /// Answers a command. Counted when it was sent.
@@ -362,7 +354,7 @@ impl<H: Clone> Engine<H> {
         let Role::Host { commands, .. } = &mut self.role else { return Ok(()) };
         let source = commands.request(wanted)?;
         let (cid, ttag) = (wanted.cccid.get(), wanted.ttag.get());
-        self.transmit_queue.push(Pdu::H2cData { cid, ttag, offset: wanted.r2to.get(), source });
+        self.transmit_queue.push(Pdu::H2cData(H2cData { cid, ttag, offset: wanted.r2to.get(), source }));
         Ok(())
     }
 

@@ -27,4 +27,4 @@ pub use engine::{Engine, Event, Place, Step};
 pub use error::{EngineError, Termination, Violation};
 pub use init::{ControllerConfig, HostConfig, Negotiated};
 pub use ringfab_spec::tcp::Digests;
-pub use tx::{HEAD_BYTES_MAX, Source, TxSink};
+pub use tx::{C2hData, HEAD_BYTES_MAX, Source, TxSink};

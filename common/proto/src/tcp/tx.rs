@@ -58,6 +58,32 @@ pub struct Source<H> {
     pub length: u32,
 }
 
+/// Data of a command that a controller sends (TCP Transport 1.0, section 3.6.2.9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct C2hData<H> {
+    /// The command's identifier.
+    pub cid: u16,
+    /// Where they begin in the command's data, in bytes.
+    pub offset: u32,
+    /// Their memory.
+    pub source: Source<H>,
+    /// Whether they are the end of the command's data.
+    pub last: bool,
+    /// Whether they stand for the response, too; only with `last`, and only on queues without flow control.
+    pub success: bool,
+}
+
+/// Data of a command that a host sends for an R2T (section 3.6.2.8).
+#[derive(Debug)]
+pub(super) struct H2cData<H> {
+    pub(super) cid: u16,
+    pub(super) ttag: u16,
+    /// Where they begin in the command's data, in bytes.
+    pub(super) offset: u32,
+    /// What is left of them.
+    pub(super) source: Source<H>,
+}
+
 /// What waits to be sent.
 #[derive(Debug)]
 pub(super) enum Pdu<H> {
@@ -74,21 +100,9 @@ pub(super) enum Pdu<H> {
         offset: u32,
         length: u32,
     },
-    /// Goes out in as many PDUs as the controller's limit asks for; `source` is what is left, from `offset` on.
-    H2cData {
-        cid: u16,
-        ttag: u16,
-        offset: u32,
-        source: Source<H>,
-    },
-    /// With `success`, it stands for the response.
-    C2hData {
-        cid: u16,
-        offset: u32,
-        source: Source<H>,
-        last: bool,
-        success: bool,
-    },
+    /// Goes out in as many PDUs as the controller's limit asks for.
+    H2cData(H2cData<H>),
+    C2hData(C2hData<H>),
 }
 
 /// The sending half of a connection.
@@ -153,7 +167,7 @@ impl<H> TransmitQueue<H> {
 
     /// Forgets data of a command that were asked for and not sent.
     pub(super) fn drop_data(&mut self, of: u16) {
-        self.queue.retain(|pdu| !matches!(pdu, Pdu::H2cData { cid, .. } if *cid == of));
+        self.queue.retain(|pdu| !matches!(pdu, Pdu::H2cData(data) if data.cid == of));
     }
 
     pub(super) fn clear(&mut self) {
@@ -221,33 +235,29 @@ impl<H: Clone> TransmitQueue<H> {
         match pdu {
             Pdu::Command { sqe, data } => {
                 let header = |ch| CapsuleCmd { ch, sqe };
-                self.put(sink, (PduType::CAPSULE_CMD, none), header, data);
+                self.put(sink, PduType::CAPSULE_CMD, none, header, data);
             }
             Pdu::Response { cqe } => {
                 self.emitted += 1;
-                self.put(sink, (PduType::CAPSULE_RESP, none), |ch| CapsuleResp { ch, cqe }, None);
+                self.put(sink, PduType::CAPSULE_RESP, none, |ch| CapsuleResp { ch, cqe }, None);
             }
             Pdu::R2t { cid, ttag, offset, length } => {
                 let header = |ch| ReadyToTransfer::new(ch, cid, ttag, offset, length);
-                self.put(sink, (PduType::R2T, none), header, None);
+                self.put(sink, PduType::R2T, none, header, None);
             }
-            Pdu::C2hData { cid, offset, source, last, success } => {
+            Pdu::C2hData(C2hData { cid, offset, source, last, success }) => {
                 self.emitted += 1;
                 let flags = none.with_last(last).with_success(success);
                 let length = source.length;
                 let header = |ch| DataHeader::new(ch, cid, 0, offset, length);
-                self.put(sink, (PduType::C2H_DATA, flags), header, Some(source));
+                self.put(sink, PduType::C2H_DATA, flags, header, Some(source));
             }
-            Pdu::H2cData { cid, ttag, offset, source } => self.emit_h2c(sink, (cid, ttag, offset), source),
+            Pdu::H2cData(data) => self.emit_h2c(sink, data),
         }
     }
 
-    fn emit_h2c(
-        &mut self,
-        sink: &mut impl TxSink<H>,
-        (cid, ttag, offset): (u16, u16, u32),
-        source: Source<H>,
-    ) {
+    fn emit_h2c(&mut self, sink: &mut impl TxSink<H>, data: H2cData<H>) {
+        let H2cData { cid, ttag, offset, source } = data;
         let length = source.length.min(self.h2c_bytes_max).min(DATA_BYTES_MAX);
         let left = source.length - length;
         let header = |ch| DataHeader::new(ch, cid, ttag, offset, length);
@@ -257,9 +267,9 @@ impl<H: Clone> TransmitQueue<H> {
         } else {
             let source =
                 Source { handle: source.handle.clone(), offset: source.offset + length, length: left };
-            self.queue.push_front(Pdu::H2cData { cid, ttag, offset: offset + length, source });
+            self.queue.push_front(Pdu::H2cData(H2cData { cid, ttag, offset: offset + length, source }));
         }
-        self.put(sink, (PduType::H2C_DATA, flags), header, Some(Source { length, ..source }));
+        self.put(sink, PduType::H2C_DATA, flags, header, Some(Source { length, ..source }));
     }
 
     /// Emits one PDU, with the digests that were agreed on.
@@ -267,7 +277,8 @@ impl<H: Clone> TransmitQueue<H> {
     fn put<T: IntoBytes + ringfab_spec::zerocopy::Immutable>(
         &self,
         sink: &mut impl TxSink<H>,
-        (pdu_type, flags): (PduType, PduFlags),
+        pdu_type: PduType,
+        flags: PduFlags,
         header: impl FnOnce(CommonHeader) -> T,
         data: Option<Source<H>>,
     ) {

@@ -18,13 +18,7 @@ fn host() -> (Host, u32) {
 }
 
 /// Has a segment of `len` bytes come whole, header first, and returns what may follow it.
-fn segment(
-    host: &mut Host,
-    opcode: u8,
-    last: bool,
-    (stag, to): (u32, u64),
-    len: usize,
-) -> Option<Continuation> {
+fn segment(host: &mut Host, opcode: u8, last: bool, stag: u32, to: u64, len: usize) -> Option<Continuation> {
     let payload = vec![7; len];
     let bytes = fpdu(&tagged(opcode, last, stag, to, &payload));
     let (header, rest) = bytes.split_at(16);
@@ -39,31 +33,31 @@ fn segment(
 #[test]
 fn a_write_may_go_on_to_the_end_of_its_region() {
     let (mut host, stag) = host();
-    let continuation = segment(&mut host, WRITE, false, (stag, BASE), 6000);
+    let continuation = segment(&mut host, WRITE, false, stag, BASE, 6000);
     // The last 2,000 bytes would not be placed directly.
     assert_eq!(continuation, Some(Continuation { gap: 20, step: 6000, total: 12_000 }));
-    let continuation = segment(&mut host, WRITE, false, (stag, BASE + 6000), 5001);
+    let continuation = segment(&mut host, WRITE, false, stag, BASE + 6000, 5001);
     assert_eq!(
         continuation,
         Some(Continuation { gap: 23, step: 5001, total: 8999 }),
         "behind three bytes of padding"
     );
-    assert_eq!(segment(&mut host, WRITE, false, (stag, BASE + 11_001), 6999), None, "too little is left");
+    assert_eq!(segment(&mut host, WRITE, false, stag, BASE + 11_001, 6999), None, "too little is left");
 }
 
 #[test]
 fn nothing_goes_on_behind_the_last_segment() {
     let (mut host, stag) = host();
-    assert_eq!(segment(&mut host, WRITE, true, (stag, BASE), 6000), None);
+    assert_eq!(segment(&mut host, WRITE, true, stag, BASE, 6000), None);
 }
 
 #[test]
 fn a_write_does_not_go_on_over_what_has_been_written() {
     let (mut host, stag) = host();
-    assert_eq!(segment(&mut host, WRITE, true, (stag, BASE + 12_000), 3000), None);
-    assert_eq!(segment(&mut host, WRITE, false, (stag, BASE), 6000), None);
-    assert_eq!(segment(&mut host, WRITE, false, (stag, BASE + 12_000), 3000), None, "written before");
-    let continuation = segment(&mut host, WRITE, false, (stag, BASE + 15_000), 2500);
+    assert_eq!(segment(&mut host, WRITE, true, stag, BASE + 12_000, 3000), None);
+    assert_eq!(segment(&mut host, WRITE, false, stag, BASE, 6000), None);
+    assert_eq!(segment(&mut host, WRITE, false, stag, BASE + 12_000, 3000), None, "written before");
+    let continuation = segment(&mut host, WRITE, false, stag, BASE + 15_000, 2500);
     assert_eq!(continuation, Some(Continuation { gap: 20, step: 2500, total: 2500 }));
 }
 
@@ -74,9 +68,9 @@ fn the_answer_to_a_read_may_go_on_to_its_end() {
     let read = ReadRequest { stag: 9, to: 0, sink_stag: 77, sink_to: 5, sink: local(sink, 500, 12_000) };
     host.engine.post(1, WorkRequest::Read(read)).expect("room");
     host.emit_all();
-    let continuation = segment(&mut host, READ_RESPONSE, false, (77, 5), 5002);
+    let continuation = segment(&mut host, READ_RESPONSE, false, 77, 5, 5002);
     assert_eq!(continuation, Some(Continuation { gap: 22, step: 5002, total: 6998 - 1996 }));
-    let continuation = segment(&mut host, READ_RESPONSE, false, (77, 5007), 3000);
+    let continuation = segment(&mut host, READ_RESPONSE, false, 77, 5007, 3000);
     assert_eq!(continuation, Some(Continuation { gap: 20, step: 3000, total: 3998 - 998 }));
-    assert_eq!(segment(&mut host, READ_RESPONSE, true, (77, 8007), 3998), None);
+    assert_eq!(segment(&mut host, READ_RESPONSE, true, 77, 8007, 3998), None);
 }

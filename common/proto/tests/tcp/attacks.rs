@@ -59,7 +59,7 @@ fn host(config: HostConfig) -> End {
     host
 }
 
-fn data(pdu_type: PduType, (cid, tag): (u16, u16), offset: u32, length: u32, flags: PduFlags) -> Vec<u8> {
+fn data(pdu_type: PduType, cid: u16, tag: u16, offset: u32, length: u32, flags: PduFlags) -> Vec<u8> {
     let ch = CommonHeader::new(pdu_type, flags, 24, 24, 24 + length);
     let mut pdu = DataHeader::new(ch, cid, tag, offset, length).as_bytes().to_vec();
     pdu.resize(24 + length as usize, 0xaa);
@@ -68,7 +68,7 @@ fn data(pdu_type: PduType, (cid, tag): (u16, u16), offset: u32, length: u32, fla
 
 fn c2h(kind: Kind, length: u32, success: bool) -> Vec<u8> {
     let flags = PduFlags::default().with_last(true).with_success(success);
-    data(PduType::C2H_DATA, (kind as u16, 0), 0, length, flags)
+    data(PduType::C2H_DATA, kind as u16, 0, 0, length, flags)
 }
 
 fn response(kind: Kind, status: Status) -> Vec<u8> {
@@ -215,7 +215,7 @@ fn a_second_icreq_ends_the_connection_with_any_digests_and_whatever_lengths_it_s
 #[test]
 fn data_that_nobody_has_asked_for_end_the_connection_in_every_state_of_their_command() {
     let last = PduFlags::default().with_last(true);
-    let unsolicited = |tag| data(PduType::H2C_DATA, (5, tag), 0, 512, last);
+    let unsolicited = |tag| data(PduType::H2C_DATA, 5, tag, 0, 512, last);
     let expected = Some((FIELD, field::TTAG));
     let fresh = || pair(host_config(), controller_config()).1;
     for tag in [0, 1, 7, 8, 0xffff] {
@@ -251,7 +251,7 @@ fn data_outside_of_what_was_asked_for_reach_no_memory() {
         controller.output();
         let fits = offset == 0 && length <= 600;
         let flags = PduFlags::default().with_last(length == 600);
-        let pdu = data(PduType::H2C_DATA, (5, tag), offset, length, flags);
+        let pdu = data(PduType::H2C_DATA, 5, tag, offset, length, flags);
         assert_eq!(verdict(&mut controller, &pdu).is_none(), fits, "{length} bytes at {offset}");
         let untouched = controller.transfers[&tag].iter().all(|byte| *byte == SECRET);
         assert_eq!(untouched, !fits, "{length} bytes at {offset}");

@@ -1,7 +1,7 @@
 //! What no honest peer sends: each is answered with the specified termination request.
 
 use proptest::prelude::*;
-use ringfab_proto::tcp::{CommandData, Engine, EngineError, Event, HostConfig, Source};
+use ringfab_proto::tcp::{CommandData, Digests, Engine, EngineError, Event, HostConfig, Source};
 use ringfab_spec::tcp::{
     CommonHeader, DataHeader, FatalError, IcReq, IcResp, PduFlags, PduType, ReadyToTransfer, TermReq,
 };
@@ -305,7 +305,8 @@ proptest! {
         role: bool,
         fresh: bool,
     ) {
-        let config = HostConfig { digests: digests(used.0, used.1), ..host_config() };
+        let used = digests(used.0, used.1);
+        let config = HostConfig { digests: used, ..host_config() };
         let mut end = match (role, fresh) {
             (true, true) => End::new(Engine::host(config)),
             (false, true) => End::new(Engine::controller(controller_config())),
@@ -313,7 +314,7 @@ proptest! {
             (false, false) => asking_controller(config),
         };
         end.output();
-        let stream = framed(&bytes, if fresh { (false, false) } else { used });
+        let stream = framed(&bytes, if fresh { Digests::default() } else { used });
         let outcome = end.input(&stream);
         let sent = end.output();
         let terminates = [[2, 0, 24], [3, 0, 24]];

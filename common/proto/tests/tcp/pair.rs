@@ -1,7 +1,7 @@
 //! Both ends against each other.
 
 use proptest::prelude::*;
-use ringfab_proto::tcp::{CommandData, Engine, Event, Source};
+use ringfab_proto::tcp::{C2hData, CommandData, Engine, Event, Source};
 use ringfab_spec::{CompletionEntry, SubmissionEntry};
 
 use super::support::{End, controller_config, digests, host_config, pair};
@@ -19,8 +19,8 @@ impl End {
         self.give(|engine, wire| engine.respond(cqe, wire));
     }
 
-    fn send_data(&mut self, at: (u16, u32), source: Source<u32>, last: bool, success: bool) {
-        self.give(|engine, wire| engine.send_data(at, source, last, success, wire));
+    fn send_data(&mut self, data: C2hData<u32>) {
+        self.give(|engine, wire| engine.send_data(data, wire));
     }
 }
 
@@ -55,8 +55,10 @@ fn success_with_the_last_data_stands_for_the_response() {
     host.submit(command(9), CommandData::ToHost(sink)).expect("room");
     controller.input(&host.output()).expect("a command");
     controller.memory.insert(1, bytes(5000));
-    controller.send_data((9, 0), Source { handle: 1, offset: 0, length: 4096 }, false, false);
-    controller.send_data((9, 4096), Source { handle: 1, offset: 4096, length: 904 }, true, true);
+    let source = Source { handle: 1, offset: 0, length: 4096 };
+    controller.send_data(C2hData { cid: 9, offset: 0, source, last: false, success: false });
+    let source = Source { handle: 1, offset: 4096, length: 904 };
+    controller.send_data(C2hData { cid: 9, offset: 4096, source, last: true, success: true });
     host.input(&controller.output()).expect("the data");
     assert_eq!(controller.engine.transmitted(), 2);
     let cqe = CompletionEntry::success(9, u16::MAX);
@@ -76,7 +78,8 @@ fn a_command_with_an_allocation_length_takes_less_with_and_without_success_and_s
         host.submit(command(9), CommandData::AllocatedToHost(sink)).expect("room");
         controller.input(&host.output()).expect("a command");
         if sent > 0 {
-            controller.send_data((9, 0), Source { handle: 1, offset: 0, length: sent }, true, success);
+            let source = Source { handle: 1, offset: 0, length: sent };
+            controller.send_data(C2hData { cid: 9, offset: 0, source, last: true, success });
         }
         let mut cqe = CompletionEntry::success(9, u16::MAX);
         if !success {
@@ -160,7 +163,7 @@ fn data_start_where_each_end_wants_them() {
         host.submit(command(2), CommandData::ToHost(sink)).expect("room");
         controller.input(&host.output()).expect("a command");
         controller.memory.insert(1, bytes(512));
-        controller.send_data((2, 0), source, true, true);
+        controller.send_data(C2hData { cid: 2, offset: 0, source, last: true, success: true });
         host.input(&controller.output()).expect("aligned as wanted");
         assert_eq!(host.memory[&2], bytes(512));
     }

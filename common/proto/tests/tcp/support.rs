@@ -173,7 +173,8 @@ pub(crate) fn pair(host: HostConfig, controller: ControllerConfig) -> (End, End)
 }
 
 /// Takes the stream as PDUs: a type, flags and the length of the data, then header and data.
-pub(crate) fn framed(mut stream: &[u8], (header_digest, data_digest): (bool, bool)) -> Vec<u8> {
+pub(crate) fn framed(mut stream: &[u8], digests: Digests) -> Vec<u8> {
+    let (header_digest, data_digest) = (digests.header(), digests.data());
     let mut bytes = Vec::new();
     while let [pdu_type, flags, length, rest @ ..] = stream {
         let hlen = match pdu_type % 10 {

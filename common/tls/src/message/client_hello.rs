@@ -30,9 +30,17 @@ pub(crate) struct ClientHello<'a> {
     pub(crate) session_id: &'a [u8],
     suites: Reader<'a>,
     groups: Reader<'a>,
-    shares: Vec<(Group, &'a [u8])>,
+    shares: Vec<KeyShare<'a>>,
     pub(crate) cookie: bool,
     pub(crate) psks: OfferedPsks<'a>,
+}
+
+/// A client's share of a key agreement (KeyShareEntry, RFC 8446, section 4.2.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct KeyShare<'a> {
+    pub(crate) group: Group,
+    /// The client's public value in that group.
+    pub(crate) key_exchange: &'a [u8],
 }
 
 /// The keys that a client offers, in its order.
@@ -50,7 +58,7 @@ pub(crate) struct OfferedPsks<'a> {
 struct Found<'a> {
     version: bool,
     groups: Option<Reader<'a>>,
-    shares: Option<Vec<(Group, &'a [u8])>>,
+    shares: Option<Vec<KeyShare<'a>>>,
     modes: Option<&'a [u8]>,
     /// signature_algorithms, which only a host needs that takes certificates.
     signatures: bool,
@@ -97,13 +105,10 @@ impl<'a> ClientHello<'a> {
         self.groups.list_has(group.number()) == Ok(true)
     }
 
-    /// The best group with a share, and the share.
-    pub(crate) fn best_share(&self) -> Option<(Group, &'a [u8])> {
-        Group::ALL.into_iter().find_map(|group| self.share_of(group).map(|share| (group, share)))
-    }
-
-    fn share_of(&self, group: Group) -> Option<&'a [u8]> {
-        self.shares.iter().find(|&&(one, _)| one == group).map(|&(_, share)| share)
+    /// The share of the best group that has one.
+    pub(crate) fn best_share(&self) -> Option<KeyShare<'a>> {
+        let share_of = |group| self.shares.iter().find(|share| share.group == group).copied();
+        Group::ALL.into_iter().find_map(share_of)
     }
 
     /// How many shares of groups that are known there are.
@@ -178,15 +183,15 @@ const fn missing(extension: &'static str) -> TlsError {
 }
 
 /// The shares of groups that are known.
-fn key_shares(mut list: Reader<'_>) -> Result<Vec<(Group, &[u8])>, TlsError> {
-    let mut shares: Vec<(Group, &[u8])> = Vec::new();
+fn key_shares(mut list: Reader<'_>) -> Result<Vec<KeyShare<'_>>, TlsError> {
+    let mut shares: Vec<KeyShare<'_>> = Vec::new();
     while !list.is_empty() {
-        let (number, share) = (list.u16()?, list.vector16()?.filled()?);
+        let (number, key_exchange) = (list.u16()?, list.vector16()?.filled()?);
         let Some(group) = Group::from_number(number) else { continue };
-        if shares.iter().any(|&(one, _)| one == group) {
+        if shares.iter().any(|share| share.group == group) {
             return Err(TlsError::Illegal("the host sends two key shares of one group"));
         }
-        shares.push((group, share));
+        shares.push(KeyShare { group, key_exchange });
     }
     Ok(shares)
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use crate::codec::{Reader, Writer};
 use crate::error::TlsError;
 
-pub(crate) use client_hello::{ClientHello, ClientHelloOffer, KEYS_MAX};
+pub(crate) use client_hello::{ClientHello, ClientHelloOffer, KEYS_MAX, KeyShare};
 pub(crate) use server_hello::{HelloRetryRequest, ServerHello, is_retry};
 
 /// The version of which this is an implementation.

@@ -75,7 +75,8 @@ fn a_hello_of_our_own_is_parsed() {
         assert_eq!(hello.psks.binders, expected.each_ref().map(Secret::expose));
         assert!(hello.offers_suite(SHA256) && hello.offers_suite(SHA384));
         assert!(Group::ALL.into_iter().all(|group| hello.offers_group(group)));
-        assert_eq!(hello.best_share(), Some((Group::Secp256r1, &[4; 65][..])));
+        let share = KeyShare { group: Group::Secp256r1, key_exchange: &[4; 65] };
+        assert_eq!(hello.best_share(), Some(share));
     }
     let offer = ClientHelloOffer {
         random: &ZERO,

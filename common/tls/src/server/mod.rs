@@ -13,7 +13,7 @@ use crate::event::Event;
 use crate::group::{Group, Private, SEED_BYTES};
 use crate::joiner::MESSAGE_HEADER_BYTES;
 use crate::keys::Schedule;
-use crate::message::{self, ClientHello, HelloRetryRequest, RANDOM_BYTES, ServerHello};
+use crate::message::{self, ClientHello, HelloRetryRequest, KeyShare, RANDOM_BYTES, ServerHello};
 use crate::psk::PskStore;
 use crate::wire::Role;
 
@@ -40,6 +40,14 @@ pub(crate) struct Server {
     transcript: Transcript,
     agreed: Option<Agreed>,
     application: Option<ApplicationKeys>,
+}
+
+/// Which group the two ends agree in.
+enum GroupChoice<'a> {
+    /// One that the client has sent a share of.
+    Shared(KeyShare<'a>),
+    /// One that it is asked for a share of.
+    Unshared(Group),
 }
 
 /// What a second ClientHello has to have.
@@ -100,8 +108,8 @@ impl Server {
         self.keep_offered(choices.first().map(|choice| choice.identity));
         let choice = self.verified(choices, &hello, bytes)?;
         match self.choose_group(&hello, choice.suite)? {
-            (group, Some(share)) => self.answer(&hello, &choice, (group, share), bytes, channel),
-            (group, None) => {
+            GroupChoice::Shared(share) => self.answer(&hello, &choice, share, bytes, channel),
+            GroupChoice::Unshared(group) => {
                 self.ask_for(group, &hello, choice.suite, bytes, channel);
                 Ok(())
             }
@@ -173,26 +181,25 @@ impl Server {
         Ok(())
     }
 
-    /// The group, and the client's share of it if there is one.
     fn choose_group<'a>(
         &self,
         hello: &ClientHello<'a>,
         suite: CipherSuite,
-    ) -> Result<(Group, Option<&'a [u8]>), TlsError> {
+    ) -> Result<GroupChoice<'a>, TlsError> {
         let best = hello.best_share();
         let Some(retry) = self.retry else {
-            if let Some((group, share)) = best {
-                return Ok((group, Some(share)));
+            if let Some(share) = best {
+                return Ok(GroupChoice::Shared(share));
             }
             let group = Group::ALL.into_iter().find(|&group| hello.offers_group(group));
-            return group.map(|group| (group, None)).ok_or(TlsError::NoGroup);
+            return group.map(GroupChoice::Unshared).ok_or(TlsError::NoGroup);
         };
         match best {
             _ if suite != retry.suite => Err(TlsError::Illegal(
                 "the host has changed its keys or cipher suites in its second ClientHello",
             )),
-            Some((group, share)) if group == retry.group && hello.share_count() == 1 => {
-                Ok((group, Some(share)))
+            Some(share) if share.group == retry.group && hello.share_count() == 1 => {
+                Ok(GroupChoice::Shared(share))
             }
             _ => Err(TlsError::Illegal("the host does not send the key share that it was asked for")),
         }
@@ -223,12 +230,13 @@ impl Server {
         &mut self,
         hello: &ClientHello<'_>,
         choice: &Choice<'_>,
-        (group, share): (Group, &[u8]),
+        share: KeyShare<'_>,
         bytes: &[u8],
         channel: &mut Channel,
     ) -> Result<(), TlsError> {
+        let KeyShare { group, key_exchange } = share;
         let private = Private::new(group, &self.seed)?;
-        let shared = private.agree(share)?;
+        let shared = private.agree(key_exchange)?;
         let public = private.public();
         let answer =
             ServerHello { suite: choice.suite, group: Some(group), share: &public, psk: Some(choice.index) };

@@ -146,8 +146,7 @@ impl QueuePair {
         if !possible || self.work.is_full() || !gather.fits(FPDU_HEAD_BYTES_MAX) {
             return self.post_copied(gather, capsule);
         }
-        let Capsule { id, head, data, invalidate, signaled } = capsule;
-        self.send_now(gather, (id, signaled), (head, data), (invalidate, false));
+        self.send_now(gather, capsule, false);
         Ok(())
     }
 
@@ -163,7 +162,8 @@ impl QueuePair {
         let SendRequest { id, work, signaled } = request;
         match work {
             Work::Send { head, data, invalidate, solicited } => {
-                self.send_now(gather, (id, signaled), (head.as_slice(), data), (invalidate, solicited));
+                let capsule = Capsule { id, head: head.as_slice(), data, invalidate, signaled };
+                self.send_now(gather, capsule, solicited);
             }
             Work::Write { source, remote_key, remote_address } => {
                 let Some(engine) = &mut self.engine else { return };
@@ -179,14 +179,9 @@ impl QueuePair {
 
     /// Gathers a SEND that can be next.
     #[inline(always)]
-    fn send_now(
-        &mut self,
-        gather: &mut Gather<'_>,
-        (id, signaled): (u64, bool),
-        (inline, data): (&[u8], Option<Slice>),
-        (invalidate, solicited): (Option<u32>, bool),
-    ) {
+    fn send_now(&mut self, gather: &mut Gather<'_>, capsule: Capsule<'_>, solicited: bool) {
         let Some(engine) = &mut self.engine else { return };
+        let Capsule { id, head: inline, data, invalidate, signaled } = capsule;
         let payload = data.as_ref().map(|slice| local(self.work.slot_next(), slice));
         let send = SendRef { inline, payload, invalidate, solicited };
         let (shared_buffer, tap) = (data.map(|slice| slice.shared_buffer), self.tap.as_deref_mut());

@@ -113,15 +113,15 @@ impl Domain {
     }
 
     /// The region that a window on some bytes is bound to: that of the buffer, if it has one.
-    pub(super) fn region(&self, buffer: u64, (address, length): (u64, u32)) -> Option<&Region> {
+    pub(super) fn region(&self, buffer: u64, address: u64, length: u32) -> Option<&Region> {
         let memory = &self.memory[self.memory_of(address, length)?];
         Some(memory.buffers.get(&buffer).unwrap_or(&memory.local))
     }
 
     /// Prepares a buffer for an exposure, and gives the key under which a peer reaches it where there are no windows.
     pub(super) fn prepare(&mut self, shared_buffer: &SharedBuffer, limits: &DeviceLimits) -> io::Result<u32> {
-        let slot = shared_buffer.slot();
-        let address = slot.0.as_ptr() as u64;
+        let (base, bytes) = shared_buffer.slot();
+        let address = base.as_ptr() as u64;
         let index = self.memory_of(address, 0).ok_or(io::ErrorKind::NotFound)?;
         let memory = &mut self.memory[index];
         if limits.windows && limits.bounded_windows {
@@ -132,7 +132,7 @@ impl Domain {
         }
         let open = !limits.windows;
         let rights = Rights { remote_read: open, remote_write: open, windows: limits.windows };
-        let region = Region::part(&self.raw, &memory.local.pool, slot, rights)?;
+        let region = Region::part(&self.raw, &memory.local.pool, base, bytes, rights)?;
         let key = region.remote_key();
         memory.buffers.insert(address, region);
         Ok(key)

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use ringfab_memory::{PostedBuffer, SharedBuffer};
 
 use super::sys::Window;
+use crate::rdma::Slice;
 use crate::table::{Key, Table};
 
 /// One exposure.
@@ -54,11 +55,13 @@ impl Exposures {
     /// Adds one; `None` when the table is full, which [`Exposures::is_full`] tells before.
     pub(super) fn add(
         &mut self,
-        (shared_buffer, offset, length): (SharedBuffer, u32, u32),
-        (queue_pair, domain): (Key, usize),
+        slice: Slice,
+        queue_pair: Key,
+        domain: usize,
         window: Option<Window>,
         writable: bool,
     ) -> Option<Key> {
+        let Slice { shared_buffer, offset, length } = slice;
         let range = (shared_buffer.io_pointer(offset as usize, length as usize) as u64, length);
         let name = window.as_ref().map(|window| window_of(window.key));
         let key = self.table.insert_with(|_| Exposure {

@@ -131,7 +131,7 @@ pub(super) fn bind(id: u64, exposure: Key, domain: &Domain, exposures: &Exposure
     let window = exposure.window.as_ref()?;
     let (address, length) = exposure.range;
     let buffer = exposure.shared_buffer.slot().0.as_ptr() as u64;
-    let region = domain.region(buffer, exposure.range)?;
+    let region = domain.region(buffer, address, length)?;
     Some(WorkRequest {
         id,
         operation: Operation::bind(window, region, address, length, exposure.writable),

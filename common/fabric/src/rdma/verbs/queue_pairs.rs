@@ -18,7 +18,7 @@ use super::sys::{Chain, EventChannel};
 use crate::events::Events;
 use crate::rdma::{
     Access, DisconnectReason, PostError, ProtectionDomain, QueuePairId, RegionId, RemoteBuffer, RnicConfig,
-    RnicCounters, RnicEvent, SendRequest,
+    RnicCounters, RnicEvent, SendRequest, Slice,
 };
 use crate::table::{Key, Table};
 
@@ -165,7 +165,8 @@ impl QueuePairs {
             (None, open_key)
         };
         let writable = access == Access::RemoteWrite;
-        let exposure = self.exposures.add((shared_buffer, offset, length), (key, index), window, writable)?;
+        let slice = Slice { shared_buffer, offset, length };
+        let exposure = self.exposures.add(slice, key, index, window, writable)?;
         if windows {
             connection.sends.chain_bind(exposure);
             self.mark_dirty(key);

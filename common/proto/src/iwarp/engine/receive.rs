@@ -121,17 +121,6 @@ impl<H: Copy> Engine<H> {
         }
     }
 
-    /// How a message goes on behind a segment of `len` bytes that is not its last, if its segments are of one length
-    /// and fill the memory to its end. No step is so short that it would not be [`Pause::Direct`].
-    fn continuation(&self, len: u32, pad: usize, fresh: u64) -> Option<Continuation> {
-        let (step, direct_min) = (len as usize, self.config.direct_min.max(1));
-        let total = usize::try_from(fresh).unwrap_or(usize::MAX);
-        let last = total.checked_rem(step)?;
-        let total = if last < direct_min { total - last } else { total };
-        let gap = pad + FPDU_CRC_SIZE + FPDU_LENGTH_SIZE + TaggedHeader::SIZE;
-        (step >= direct_min && total > 0).then_some(Continuation { gap, step, total })
-    }
-
     /// A tagged segment is complete and its CRC is right.
     #[inline]
     fn tagged_delivered(&mut self, kind: TaggedKind, len: u32, last: bool) {
@@ -172,7 +161,10 @@ impl<H: Copy> Engine<H> {
         if let Some(Destination { to, fresh }) = self.place(header, len, regions)? {
             let crc = if self.config.negotiated.crc { crc::update(crc::START, front) } else { crc::START };
             let (kind, last) = (header.kind, header.last);
-            let continuation = fresh.filter(|_| !last).and_then(|fresh| self.continuation(len, pad, fresh));
+            let direct_min = self.config.direct_min;
+            let fresh = fresh.filter(|_| !last);
+            let continuation =
+                fresh.and_then(|fresh| Continuation::behind(payload_len, pad, fresh, direct_min));
             self.body = Some(Body { to, remaining: payload_len, pad, crc, kind, last, len, continuation });
         }
         Ok(Progress::consumed(front.len()))
@@ -259,6 +251,19 @@ impl<H: Copy> Engine<H> {
         self.counts.received += 1;
         self.awaiting_first = false;
         self.ready_send_allowed = false;
+    }
+}
+
+impl Continuation {
+    /// Behind a segment of `len` bytes that is not its message's last, if the segments are of one length and fill the
+    /// `fresh` bytes of memory to their end. No step is shorter than `direct_min`: it would not be [`Pause::Direct`].
+    fn behind(len: usize, pad: usize, fresh: u64, direct_min: usize) -> Option<Self> {
+        let direct_min = direct_min.max(1);
+        let total = usize::try_from(fresh).unwrap_or(usize::MAX);
+        let last = total.checked_rem(len)?;
+        let total = if last < direct_min { total - last } else { total };
+        let gap = pad + FPDU_CRC_SIZE + FPDU_LENGTH_SIZE + TaggedHeader::SIZE;
+        (len >= direct_min && total > 0).then_some(Self { gap, step: len, total })
     }
 }
 

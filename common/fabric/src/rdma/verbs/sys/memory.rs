@@ -63,14 +63,16 @@ pub(crate) struct Region {
 impl Region {
     /// Registers a whole pool.
     pub(crate) fn new(domain: &Domain, pool: &Pool, rights: Rights) -> io::Result<Self> {
-        Self::part(domain, pool, pool.extent(), rights)
+        let (base, bytes) = pool.extent();
+        Self::part(domain, pool, base, bytes, rights)
     }
 
-    /// Registers a part of a pool.
+    /// Registers a part of a pool: `bytes` bytes from `base` on.
     pub(crate) fn part(
         domain: &Domain,
         pool: &Pool,
-        (base, bytes): (NonNull<u8>, usize),
+        base: NonNull<u8>,
+        bytes: usize,
         rights: Rights,
     ) -> io::Result<Self> {
         let (first, whole) = pool.extent();
