@@ -47,7 +47,7 @@ pub use idle::run_when_idle;
 pub use mailbox::{MailboxReceiver, MailboxSender, Waker, mailbox};
 pub use monitor::Monitor;
 pub use pin::pin_current_thread;
-pub use reactor::{DetachedSocket, Reactor, descriptor, prepare_to_wait};
+pub use reactor::{DetachedSocket, Reactor};
 pub use receive::{Part, ReceiveOp, STRIDES_MAX, Strides};
 pub use record::{TlsKeys, TlsRefusal, kernel_tls_is_prepared, prepare_kernel_tls};
 pub use ring::{check_kind, clock, inspect_file};

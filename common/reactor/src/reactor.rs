@@ -300,33 +300,33 @@ impl Reactor {
             ring.stop_polling(descriptor);
         }
     }
-}
 
-/// A descriptor for a program that waits in a loop of its own, beside other descriptors: with poll(2), or in an epoll.
-/// It becomes readable when [`Reactor::turn`] has something to do, once [`prepare_to_wait`] has said that there is
-/// nothing already.
-///
-/// The reactor is its thread's: only that one may turn it. A program watches its eventfds itself, not with
-/// [`Reactor::poll_readable`]: the kernel signals no eventfd because of a write to another one.
-///
-/// # Errors
-/// [`io::ErrorKind::Unsupported`] in a simulation, where nobody waits; the kernel's refusal.
-pub fn descriptor(reactor: &Reactor) -> io::Result<BorrowedFd<'_>> {
-    match &reactor.backend {
-        Backend::Ring(ring) => ring.descriptor(),
-        Backend::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
+    /// A descriptor for a program that waits in a loop of its own, beside other descriptors: with poll(2), or in an
+    /// epoll. It becomes readable when [`Reactor::turn`] has something to do, once [`Reactor::prepare_to_wait`] has
+    /// said that there is nothing already.
+    ///
+    /// The reactor is its thread's: only that one may turn it. A program watches its eventfds itself, not with
+    /// [`Reactor::poll_readable`]: the kernel signals no eventfd because of a write to another one.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] in a simulation, where nobody waits; the kernel's refusal.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        match &self.backend {
+            Backend::Ring(ring) => ring.descriptor(),
+            Backend::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
-}
 
-/// Submits what was queued, and has the [`descriptor`] become readable with the next completion, wake-up or timer.
-/// Returns whether the program may wait for that; if not, a [turn](Reactor::turn) with [`Wait::No`] has something to do
-/// already. In a simulation it always has.
-///
-/// # Errors
-/// When the ring is broken, or the kernel gives no descriptor.
-pub fn prepare_to_wait(reactor: &mut Reactor) -> io::Result<bool> {
-    match &mut reactor.backend {
-        Backend::Ring(ring) => ring.prepare_to_wait(),
-        Backend::Simulated(_) => Ok(false),
+    /// Submits what was queued, and has the [descriptor](Reactor::descriptor) become readable with the next
+    /// completion, wake-up or timer. Returns whether the program may wait for that; if not, a
+    /// [turn](Reactor::turn) with [`Wait::No`] has something to do already. In a simulation it always has.
+    ///
+    /// # Errors
+    /// When the ring is broken, or the kernel gives no descriptor.
+    pub fn prepare_to_wait(&mut self) -> io::Result<bool> {
+        match &mut self.backend {
+            Backend::Ring(ring) => ring.prepare_to_wait(),
+            Backend::Simulated(_) => Ok(false),
+        }
     }
 }

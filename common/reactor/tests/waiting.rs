@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ringfab_reactor::{
-    Payload, Reactor, ReactorConfig, ReceiveOp, SendBatch, Wait, descriptor, mailbox, pin_current_thread,
-    prepare_to_wait,
+    Payload, Reactor, ReactorConfig, ReceiveOp, SendBatch, Wait, mailbox, pin_current_thread,
 };
 use support::*;
 
@@ -74,8 +73,8 @@ fn no_wake_up_is_lost_in_a_hundred_thousand_sleeps() {
 
 /// A turn of a program that waits with poll(2). What never comes fails it.
 fn turn_outside(reactor: &mut Reactor) {
-    if prepare_to_wait(reactor).expect("a ring that works") {
-        let descriptor = descriptor(reactor).expect("a descriptor");
+    if reactor.prepare_to_wait().expect("a ring that works") {
+        let descriptor = reactor.descriptor().expect("a descriptor");
         let mut watched = [PollFd::new(descriptor, PollFlags::POLLIN)];
         let readable = poll(&mut watched, PollTimeout::from(20_000_u16));
         assert_eq!(readable, Ok(1), "nothing has made the descriptor readable");
@@ -98,10 +97,10 @@ fn a_timer_makes_the_descriptor_readable_also_one_that_was_set_after_a_later_one
     let start = reactor.clock();
     let at = |millis| start + Duration::from_millis(millis);
     reactor.set_timer(at(300_000), token(9));
-    prepare_to_wait(&mut reactor).expect("a ring that works");
+    reactor.prepare_to_wait().expect("a ring that works");
     reactor.set_timer(at(30), token(2));
     let cancelled = reactor.set_timer(at(20), token(8));
-    prepare_to_wait(&mut reactor).expect("a ring that works");
+    reactor.prepare_to_wait().expect("a ring that works");
     reactor.set_timer(at(10), token(1));
     reactor.cancel_timer(cancelled);
     for (index, millis) in [(1, 10), (2, 30)] {
@@ -141,7 +140,7 @@ fn a_completion_makes_the_descriptor_readable() {
     let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().expect("sockets");
     for index in 1..=3 {
         reactor.poll_readable(std::os::fd::AsRawFd::as_raw_fd(&ours), token(index));
-        assert!(prepare_to_wait(&mut reactor).expect("a ring that works"), "nothing has come");
+        assert!(reactor.prepare_to_wait().expect("a ring that works"), "nothing has come");
         std::io::Write::write_all(&mut theirs, &[1]).expect("sent");
         assert_eq!(next_outside(&mut reactor), token(index));
         std::io::Read::read_exact(&mut &ours, &mut [0]).expect("received");

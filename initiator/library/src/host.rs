@@ -356,7 +356,7 @@ impl Host {
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] where the reactor is simulated; the kernel's refusal.
     pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
-        ringfab_reactor::descriptor(&self.resources.reactor)
+        self.resources.reactor.descriptor()
     }
 
     /// Starts what was submitted, and has [`Host::descriptor`] become readable with whatever needs a turn next: an
@@ -367,7 +367,7 @@ impl Host {
     /// Only when the ring itself is broken.
     pub fn prepare_to_wait(&mut self) -> io::Result<bool> {
         let is_busy = self.begin_turn();
-        Ok(!is_busy && ringfab_reactor::prepare_to_wait(&mut self.resources.reactor)?)
+        Ok(!is_busy && self.resources.reactor.prepare_to_wait()?)
     }
 
     /// The next event, in order.

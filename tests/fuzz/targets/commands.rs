@@ -143,7 +143,7 @@ fn check(command: &SubmissionEntry, capsule_bytes: u32) {
     assert!(!changes || command.nsid.get() == 1, "only one namespace can be written");
     let DataBytes(length) = transfer.length();
     assert!(length <= TRANSFER_BYTES_MAX);
-    match nvm::host_memory(command, (action, transfer), capsule_bytes) {
+    match nvm::host_memory(command, action, transfer, capsule_bytes) {
         Ok(HostMemory::Capsule { offset }) => {
             assert!(matches!(transfer, Transfer::ToController(DataBytes(1..))));
             assert!(u64::from(offset) + u64::from(length) <= u64::from(capsule_bytes));
