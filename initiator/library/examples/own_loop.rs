@@ -24,7 +24,7 @@ const BLOCK_BYTES_MAX: usize = 65_536;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).ok_or("usage: own_loop URL")?;
-    assert_eq!(run(&url)?, BYTES.into());
+    assert_eq!(run(&url)?, usize::from(BYTES));
     Ok(())
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn run(url: &str) -> Result<usize, Box<dyn Error>> {
     let other = thread::spawn(move || ask(theirs));
     Loop { writer: Engine::attach(url)?, reader: Engine::attach(url)?, socket, state: State::Attaching }
         .run()?;
-    other.join().expect("a thread that does not panic")
+    Ok(other.join().expect("a thread that does not panic")?)
 }
 
 /// Sends a byte after the other, and waits for each to come back.
@@ -139,8 +139,8 @@ impl Loop {
         let descriptors =
             [self.writer.host.descriptor()?, self.reader.host.descriptor()?, self.socket.as_fd()];
         let mut watched = descriptors.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
-        // A byte that comes before its turn is taken after it.
-        let count = if matches!(self.state, State::Attaching | State::Request) { 3 } else { 2 };
+        // A byte that comes before its turn waits in the socket.
+        let count = if matches!(self.state, State::Request) { 3 } else { 2 };
         poll(&mut watched[..count], timeout)?;
         Ok(())
     }
