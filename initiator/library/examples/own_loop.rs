@@ -5,7 +5,7 @@
 //! `cargo run -p ringfab-initiator --example own_loop -- nvme+tcp://192.0.2.1/nqn.2026-01.org.example:disk`
 
 use std::error::Error;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -39,7 +39,7 @@ pub(crate) fn run(url: &str) -> Result<usize, Box<dyn Error>> {
 }
 
 /// Sends a byte after the other, and waits for each to come back.
-fn ask(mut socket: UnixStream) -> Result<usize, Box<dyn Error + Send + Sync>> {
+fn ask(mut socket: UnixStream) -> io::Result<usize> {
     for byte in 0..BYTES {
         let mut answer = [0];
         socket.write_all(&[byte])?;
