@@ -396,7 +396,7 @@ impl Reactor {
 /// [`io::ErrorKind::Unsupported`] in a simulation, where nobody waits; the kernel's refusal.
 pub fn descriptor(reactor: &Reactor) -> io::Result<BorrowedFd<'_>> {
     match &reactor.backend {
-        Backend::Ring(ring) => ring.descriptor(),
+        Backend::Ring(ring) => ring::descriptor(ring),
         Backend::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
     }
 }

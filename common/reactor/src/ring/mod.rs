@@ -60,13 +60,6 @@ impl Ring {
         Ok(Self { in_flight, pace: Pace::new(config.spin), buffers, wake, completed: 0 })
     }
 
-    /// The descriptor for a program that waits in a loop of its own. That of the ring would not do: a ring whose work
-    /// is deferred wakes nobody who polls it. So the kernel signals an eventfd when there is work or a completion, once
-    /// somebody has asked for it.
-    pub(crate) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
-        self.wake.outside(|eventfd| self.in_flight.queues.submitter().register_eventfd(eventfd))
-    }
-
     pub(crate) fn register_pool(&mut self, pool: &Pool) -> bool {
         self.buffers.register(self.in_flight.queues.submitter(), pool)
     }
@@ -121,6 +114,13 @@ impl Ring {
     pub(crate) fn stop_polling(&mut self, descriptor: std::os::fd::RawFd) {
         self.in_flight.start(INTERNAL, NO_DESCRIPTOR, OperationKind::StopPolling(descriptor));
     }
+}
+
+/// The descriptor for a program that waits in a loop of its own. That of the ring would not do: a ring whose work is
+/// deferred wakes nobody who polls it. So the kernel signals an eventfd when there is work or a completion, once
+/// somebody has asked for it.
+pub(crate) fn descriptor(ring: &Ring) -> io::Result<BorrowedFd<'_>> {
+    ring.wake.outside(|eventfd| ring.in_flight.queues.submitter().register_eventfd(eventfd))
 }
 
 impl fmt::Debug for Ring {

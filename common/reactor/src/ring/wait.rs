@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::Ring;
 use super::clock::clock;
+use super::{Ring, descriptor};
 use crate::{Time, Wait};
 
 /// Looks at shared memory between two looks at the clock while spinning.
@@ -79,7 +79,7 @@ impl Ring {
     /// Submits what is queued, and has the descriptor become readable with the next completion, wake-up or timer.
     /// Returns whether there is nothing to take already.
     pub(crate) fn prepare_to_wait(&mut self) -> io::Result<bool> {
-        self.descriptor()?;
+        descriptor(self)?;
         self.in_flight.queue_sends();
         self.in_flight.queue_receives();
         self.pace.now = clock();
