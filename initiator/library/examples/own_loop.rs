@@ -5,7 +5,7 @@
 //! `cargo run -p ringfab-initiator --example own_loop -- nvme+tcp://192.0.2.1/nqn.2026-01.org.example:disk`
 
 use std::error::Error;
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -24,7 +24,7 @@ const BLOCK_BYTES_MAX: usize = 65_536;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).ok_or("usage: own_loop URL")?;
-    assert_eq!(run(&url)?, BYTES.into());
+    assert_eq!(run(&url)?, usize::from(BYTES));
     Ok(())
 }
 
@@ -35,11 +35,11 @@ pub(crate) fn run(url: &str) -> Result<usize, Box<dyn Error>> {
     let other = thread::spawn(move || ask(theirs));
     Loop { writer: Engine::attach(url)?, reader: Engine::attach(url)?, socket, state: State::Attaching }
         .run()?;
-    other.join().expect("a thread that does not panic")
+    Ok(other.join().expect("a thread that does not panic")?)
 }
 
 /// Sends a byte after the other, and waits for each to come back.
-fn ask(mut socket: UnixStream) -> Result<usize, Box<dyn Error + Send + Sync>> {
+fn ask(mut socket: UnixStream) -> io::Result<usize> {
     for byte in 0..BYTES {
         let mut answer = [0];
         socket.write_all(&[byte])?;
@@ -139,8 +139,8 @@ impl Loop {
         let descriptors =
             [self.writer.host.descriptor()?, self.reader.host.descriptor()?, self.socket.as_fd()];
         let mut watched = descriptors.map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN));
-        // A byte that comes before its turn is taken after it.
-        let count = if matches!(self.state, State::Attaching | State::Request) { 3 } else { 2 };
+        // A byte that comes before its turn waits in the socket.
+        let count = if matches!(self.state, State::Request) { 3 } else { 2 };
         poll(&mut watched[..count], timeout)?;
         Ok(())
     }

@@ -262,7 +262,8 @@ pub enum IoError {
         /// Bytes that are needed.
         needed: u32,
     },
-    /// It was not sent: what it wants is not there, or cannot be expressed as a command. The controller has not said so.
+    /// It was not sent: what it wants is not there, or cannot be expressed as a command. The controller has not said
+    /// so.
     #[error("{0}")]
     Refused(SubmitError),
 }

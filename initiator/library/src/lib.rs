@@ -11,8 +11,8 @@
 //!
 //! A program with a loop of its own waits for an engine beside other descriptors: [`Host::descriptor`].
 //!
-//! [`discovery::discover`] lists subsystems. The examples `read_write`, `many_commands`, `own_loop` and `discovery` show
-//! each of these.
+//! [`discovery::discover`] lists subsystems. The examples `read_write`, `many_commands`, `own_loop` and `discovery`
+//! show each of these.
 //!
 //! ```no_run
 //! use ringfab_initiator::blocking::{Controller, EngineOptions};

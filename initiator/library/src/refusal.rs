@@ -76,7 +76,8 @@ impl RefusedField {
         self.name == "CNTLID"
     }
 
-    /// A field by its name, such as `HOSTNQN`, with the value that was sent. `subsystem` is the one that refuses a host.
+    /// A field by its name, such as `HOSTNQN`, with the value that was sent. `subsystem` is the one that refuses a
+    /// host.
     pub fn known(name: &'static str, value: String, subsystem: Option<String>) -> Self {
         Self { name, value, subsystem }
     }

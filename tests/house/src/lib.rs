@@ -34,7 +34,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("initiator/library", &["base", "spec", "auth", "memory", "reactor", "fabric"]),
     (
         "initiator/front-ends",
-        &["base", "spec", "proto", "memory", "reactor", "fabric", "fuse", "process", "initiator"],
+        &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "fuse", "process", "initiator"],
     ),
     ("initiator/command", &["base", "spec", "fabric", "process", "auth", "initiator", "front-ends"]),
     (
@@ -56,7 +56,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ),
     // It measures the programs from outside, and uses the initiator as other programs do. The target it asks for its
     // status, and starts it with more threads than there are processors.
-    ("tests/bench", &["tls", "memory", "reactor", "fabric", "target", "initiator"]),
+    ("tests/bench", &["auth", "tls", "memory", "reactor", "fabric", "target", "initiator"]),
 ];
 
 /// Where `unsafe` may stand, and why.

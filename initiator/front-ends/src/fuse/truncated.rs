@@ -8,8 +8,8 @@
 //!
 //! What anybody has written to the file since then is not zeroed: it is new, and a regular file would have it. So each
 //! such open file has the ranges that are old still. Whoever zeroes claims the blocks first, and then looks at what is
-//! old there. Whoever writes takes his range out of all of these before anybody else can have claimed his blocks, unless
-//! the file was made shorter only after his write had begun.
+//! old there. Whoever writes takes his range out of all of these before anybody else can have claimed his blocks,
+//! unless the file was made shorter only after his write had begun.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

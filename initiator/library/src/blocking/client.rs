@@ -81,8 +81,8 @@ impl Controller {
         self.engine.threads()
     }
 
-    /// For a client that writes whole blocks on an engine's thread: how it and those who change parts of blocks keep out
-    /// of each other's way.
+    /// For a client that writes whole blocks on an engine's thread: how it and those who change parts of blocks keep
+    /// out of each other's way.
     pub fn block_writer(&self, host: &mut Host) -> BlockWriter {
         self.engine.claims.join(host.reactor().waker())
     }

@@ -76,7 +76,9 @@ mod tests {
         }
 
         #[test]
-        fn a_block_is_touched_when_one_of_its_bytes_is(offset in 0_u64..5000, length in 0_u64..5000, block in 0_u64..30) {
+        fn a_block_is_touched_when_one_of_its_bytes_is(
+            offset in 0_u64..5000, length in 0_u64..5000, block in 0_u64..30,
+        ) {
             let range = offset..offset + length;
             let has_one = (block * 512..(block + 1) * 512).any(|byte| range.contains(&byte));
             prop_assert_eq!(touched_blocks(&range, 512).contains(&block), has_one);
