@@ -6,7 +6,9 @@
 mod support;
 
 use ringfab_fuzz::fuzz_target;
-use ringfab_proto::tcp::{CommandData, ControllerConfig, Engine, EngineError, Event, HostConfig, Source};
+use ringfab_proto::tcp::{
+    CommandData, ControllerConfig, Digests, Engine, EngineError, Event, HostConfig, Source,
+};
 use ringfab_spec::SubmissionEntry;
 
 use support::{End, controller_config, digests, framed, host_config, pair};
@@ -16,7 +18,7 @@ const BYTES: u32 = 4096;
 
 fuzz_target!(|input: &[u8]| {
     let [flags, chunk, stream @ ..] = input else { return };
-    let used = (flags & 1 != 0, flags & 2 != 0);
+    let used = digests(flags & 1 != 0, flags & 2 != 0);
     let mut end = match (flags & 4 == 0, flags & 32 == 0) {
         (true, true) => controller(used),
         (false, true) => host(used),
@@ -29,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
     }
     end.direct = flags & 8 != 0;
     // Before that there are no digests.
-    let framed_with = if flags & 32 == 0 { used } else { (false, false) };
+    let framed_with = if flags & 32 == 0 { used } else { Digests::default() };
     let stream = if flags & 16 == 0 { stream.to_vec() } else { framed(stream, framed_with) };
     let result = stream.chunks(usize::from(*chunk) + 1).try_for_each(|piece| end.input(piece));
     let sent = end.output();
@@ -46,12 +48,12 @@ fuzz_target!(|input: &[u8]| {
     assert!(ended <= 2, "more transfers ended than were asked for");
 });
 
-fn configs((header, data): (bool, bool)) -> (HostConfig, ControllerConfig) {
-    (HostConfig { digests: digests(header, data), ..host_config() }, controller_config())
+fn configs(used: Digests) -> (HostConfig, ControllerConfig) {
+    (HostConfig { digests: used, ..host_config() }, controller_config())
 }
 
 /// A controller that has asked for two transfers.
-fn controller(used: (bool, bool)) -> End {
+fn controller(used: Digests) -> End {
     let (host, controller) = configs(used);
     let mut end = pair(host, controller).1;
     for cid in 0..2 {
@@ -63,7 +65,7 @@ fn controller(used: (bool, bool)) -> End {
 }
 
 /// A host with two commands each way outstanding.
-fn host(used: (bool, bool)) -> End {
+fn host(used: Digests) -> End {
     let (host, controller) = configs(used);
     let mut end = pair(host, controller).0;
     for (handle, fill) in [(1, 0), (2, 0), (3, GUARD)] {
