@@ -78,7 +78,7 @@ impl Member {
         patience: Duration,
     ) -> io::Result<Self> {
         let (admin, controller) = Wire::attach_admin(from, address, credentials, patience)?;
-        let (mut io, _) = Wire::connect(from, address, (1, controller), &credentials.name, patience)?;
+        let (mut io, _) = Wire::connect(from, address, 1, controller, &credentials.name, patience)?;
         io.authenticate(credentials)?;
         Ok(Self { admin, io, controller })
     }
@@ -103,14 +103,15 @@ impl Member {
 }
 
 impl Wire {
-    /// Connects a queue (identifier, controller), and returns the completion of its Connect.
+    /// Connects a queue, and returns the completion of its Connect.
     ///
     /// # Errors
     /// What did not come or was refused.
     pub fn connect(
         from: IpAddr,
         address: SocketAddr,
-        (queue, controller): (u16, u16),
+        queue: u16,
+        controller: u16,
         name: &str,
         patience: Duration,
     ) -> io::Result<(Self, CompletionEntry)> {
@@ -120,7 +121,7 @@ impl Wire {
         let mut this = Self { stream, cid: 0 };
         this.stream.write_all(&ic_req(Digests::default()))?;
         this.stream.read_exact(&mut [0; IcResp::SIZE])?;
-        this.stream.write_all(&connect_as(Digests::default(), (queue, 128, controller), NQN, name))?;
+        this.stream.write_all(&connect_as(Digests::default(), queue, 128, controller, NQN, name))?;
         let completion = this.completion()?;
         Ok((this, completion))
     }
@@ -135,7 +136,7 @@ impl Wire {
         credentials: &Credentials,
         patience: Duration,
     ) -> io::Result<(Self, u16)> {
-        let (mut admin, connected) = Self::connect(from, address, (0, 0xffff), &credentials.name, patience)?;
+        let (mut admin, connected) = Self::connect(from, address, 0, 0xffff, &credentials.name, patience)?;
         admin.authenticate(credentials)?;
         admin.command(SubmissionEntry::property_set(0, 0x14, PropertySize::Four, 0x0046_0001))?;
         while admin.command(SubmissionEntry::property_get(0, 0x1c, PropertySize::Four))?.result() & 1 == 0 {

@@ -124,13 +124,14 @@ pub fn session(url: &str, length: usize) -> (Option<Vec<u8>>, bool) {
     (read.then_some(bytes), read && left)
 }
 
-/// A session with a target that says what was recorded, with `stream` on one of its connections.
+/// A session with a target that says what was recorded, with `stream` on the connection `which`.
 ///
 /// # Panics
 /// When the session takes too long, or one of its connections does not end.
 pub fn play_session<R>(
     recordings: &[Recording],
-    (which, stream): (usize, &[u8]),
+    which: usize,
+    stream: &[u8],
     what: &str,
     session: impl FnOnce(SocketAddr) -> R,
 ) -> R {

@@ -69,7 +69,7 @@ pub fn capsule(digests: Digests, sqe: SubmissionEntry, data: &[u8]) -> Vec<u8> {
 }
 
 /// Data that were asked for.
-pub fn h2c_data(digests: Digests, (cid, tag): (u16, u16), offset: u32, data: &[u8], last: bool) -> Vec<u8> {
+pub fn h2c_data(digests: Digests, cid: u16, tag: u16, offset: u32, data: &[u8], last: bool) -> Vec<u8> {
     let ch = CommonHeader::new(PduType::H2C_DATA, PduFlags::default().with_last(last), 0, 0, 0);
     let header = DataHeader::new(ch, cid, tag, offset, data.len() as u32);
     pdu(digests, header.as_bytes(), data)
@@ -80,16 +80,18 @@ pub fn h2c_data(digests: Digests, (cid, tag): (u16, u16), offset: u32, data: &[u
 /// # Panics
 /// Never: the names are valid.
 pub fn connect(digests: Digests, qid: u16, controller: u16) -> Vec<u8> {
-    connect_as(digests, (qid, 32, controller), NQN, HOST_NQN)
+    connect_as(digests, qid, 32, controller, NQN, HOST_NQN)
 }
 
-/// The capsule that connects a queue (identifier, entries, controller), to any subsystem, as any host.
+/// The capsule that connects a queue of so many entries to any subsystem, as any host.
 ///
 /// # Panics
 /// When a name is none.
 pub fn connect_as(
     digests: Digests,
-    (qid, entries, controller): (u16, u32, u16),
+    qid: u16,
+    entries: u32,
+    controller: u16,
     subsystem: &str,
     host: &str,
 ) -> Vec<u8> {

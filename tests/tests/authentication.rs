@@ -99,7 +99,7 @@ impl Guest {
     fn connect(target: &TestTarget, name: &str) -> Result<Self, Status> {
         let mut host = RawHost::new(target.address());
         let queue = host.open_queue(0, 32);
-        let completion = connect(&mut host, queue, name, (0, ConnectData::CNTLID_DYNAMIC));
+        let completion = connect(&mut host, queue, name, 0, ConnectData::CNTLID_DYNAMIC);
         if completion.status() != Status::SUCCESS {
             return Err(completion.status());
         }
@@ -161,7 +161,7 @@ impl Guest {
     /// One more queue of the controller, on which the same commands follow.
     fn connect_io(&mut self) -> u32 {
         self.queue = self.host.open_queue(1, 32);
-        let completion = connect(&mut self.host, self.queue, HOST, (1, self.controller_id));
+        let completion = connect(&mut self.host, self.queue, HOST, 1, self.controller_id);
         assert_eq!(completion.status(), Status::SUCCESS);
         completion.dw0.get()
     }
@@ -176,7 +176,8 @@ fn connect(
     host: &mut RawHost,
     queue: QueuePairId,
     name: &str,
-    (queue_id, controller_id): (u16, u16),
+    queue_id: u16,
+    controller_id: u16,
 ) -> ringfab_spec::CompletionEntry {
     let (subsystem, name) = (Nqn::new(NQN).expect("a name"), Nqn::new(name).expect("a name"));
     let data = ConnectData::new(HOST_ID, controller_id, subsystem, name);

@@ -62,7 +62,7 @@ impl Guarded {
 
     fn wire(&self) -> Wire {
         let (wire, completion) =
-            Wire::connect(LOCALHOST, self.target.address(), (0, 0xffff), HOST, PATIENCE).expect("connected");
+            Wire::connect(LOCALHOST, self.target.address(), 0, 0xffff, HOST, PATIENCE).expect("connected");
         assert_ne!(completion.dw0.get() >> 16, 0, "it is asked to authenticate");
         wire
     }
@@ -123,7 +123,7 @@ fn those_who_wait_for_a_computation_keep_nobody_out() {
         .map(|number| {
             let [high, low] = (number + 2).to_be_bytes();
             let from = Ipv4Addr::new(127, 0, high, low).into();
-            let (mut wire, _) = Wire::connect(from, address, (0, 0xffff), HOST, PATIENCE).expect("connected");
+            let (mut wire, _) = Wire::connect(from, address, 0, 0xffff, HOST, PATIENCE).expect("connected");
             wire.send(&message).expect("a Send succeeds");
             wire.ask().expect("it goes on");
             wire
@@ -136,7 +136,7 @@ fn those_who_wait_for_a_computation_keep_nobody_out() {
         let usage = core();
         let buffers = usage.admin_buffers;
         assert!(buffers.taken < buffers.total / 4, "{buffers:?}");
-        let connected = Wire::connect(LOCALHOST, address, (0, 0xffff), OTHER, PATIENCE);
+        let connected = Wire::connect(LOCALHOST, address, 0, 0xffff, OTHER, PATIENCE);
         drop(connected.expect("a host without a key"));
         came += 1;
     }
@@ -154,7 +154,7 @@ fn who_has_not_proved_who_it_is_has_no_queue_of_the_hosts_controller() {
     let credentials = guarded.credentials(Hash::Sha256, Group::Ffdhe2048);
     let (mut admin, controller) =
         Wire::attach_admin(LOCALHOST, address, &credentials, PATIENCE).expect("the host with the key");
-    let connect = |from: IpAddr, queue| Wire::connect(from, address, (queue, controller), HOST, PATIENCE);
+    let connect = |from: IpAddr, queue| Wire::connect(from, address, queue, controller, HOST, PATIENCE);
     let elsewhere = IpAddr::from([127, 0, 0, 2]);
     let mut before = Vec::new();
     let mut io = Vec::new();
@@ -272,7 +272,7 @@ fn of_two_connections_for_a_queue_the_first_that_authenticates_has_it() {
     let credentials = guarded.credentials(Hash::Sha256, Group::Ffdhe2048);
     let (admin, controller) =
         Wire::attach_admin(LOCALHOST, address, &credentials, PATIENCE).expect("the host with the key");
-    let connect = || Wire::connect(LOCALHOST, address, (1, controller), HOST, PATIENCE).expect("connected").0;
+    let connect = || Wire::connect(LOCALHOST, address, 1, controller, HOST, PATIENCE).expect("connected").0;
     let (mut slow, mut quick) = (connect(), connect());
     quick.authenticate(&credentials).expect("it has the key");
     let late = slow.authenticate(&credentials).expect_err("the queue is another's").to_string();

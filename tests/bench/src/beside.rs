@@ -23,13 +23,13 @@ const QUIET_NQN: &str = "nqn.2026-11.org.ringfab:quiet";
 pub(crate) fn measure(setup: &Setup, target: &Target, case: &Beside) -> Result<Sample> {
     let nsid = Namespace::Memory.nsid();
     let long = Setup { time: setup.time + 2 * setup.warmup + setup.time / 2, ..setup.clone() };
-    let load = reads(case.transport, case.io_bytes, (BUSY_DEPTH, case.queues));
+    let load = reads(case.transport, case.io_bytes, BUSY_DEPTH, case.queues);
     let mut busy = bench(&long, target, &load, nsid);
     busy.args(["--hostnqn", BUSY_NQN]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let busy = on_core(INITIATOR_CORE, || busy.spawn().context("start ringfab bench"))?;
     // A measurement begins when what it is about has settled.
     sleep(setup.warmup);
-    let mut quiet = bench(setup, target, &reads(case.transport, 4096, (1, 1)), nsid);
+    let mut quiet = bench(setup, target, &reads(case.transport, 4096, 1, 1), nsid);
     quiet.args(["--hostnqn", QUIET_NQN]);
     let document = run(quiet);
     let output = busy.wait_with_output().context("the busy host")?;
@@ -44,7 +44,7 @@ pub(crate) fn measure(setup: &Setup, target: &Target, case: &Beside) -> Result<S
     Ok(sample)
 }
 
-fn reads(transport: Transport, io_bytes: u32, (depth, queues): (u16, u16)) -> Fabric {
+fn reads(transport: Transport, io_bytes: u32, depth: u16, queues: u16) -> Fabric {
     let (namespace, rw) = (Namespace::Memory, Rw::RandRead);
     Fabric { transport, digests: false, namespace, rw, io_bytes, depth, queues }
 }

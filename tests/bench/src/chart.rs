@@ -109,14 +109,16 @@ fn text(svg: &mut String, x: f64, y: f64, anchor: &str, text: &str) {
     let _infallible = write!(svg, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}">{text}</text>"#);
 }
 
-fn rectangle(svg: &mut String, (x, y): (f64, f64), (width, height): (f64, f64), colour: &str) {
+fn rectangle(svg: &mut String, corner: (f64, f64), size: (f64, f64), colour: &str) {
+    let ((x, y), (width, height)) = (corner, size);
     let _infallible = write!(
         svg,
         r#"<rect x="{x:.1}" y="{y:.1}" width="{width:.1}" height="{height:.1}" fill="{colour}"/>"#
     );
 }
 
-fn line(svg: &mut String, (x1, y1): (f64, f64), (x2, y2): (f64, f64), colour: &str) {
+fn line(svg: &mut String, from: (f64, f64), to: (f64, f64), colour: &str) {
+    let ((x1, y1), (x2, y2)) = (from, to);
     let _infallible =
         write!(svg, r#"<line x1="{x1:.1}" y1="{y1:.1}" x2="{x2:.1}" y2="{y2:.1}" stroke="{colour}"/>"#);
 }

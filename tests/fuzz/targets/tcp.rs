@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
     }
     end.direct = flags & 8 != 0;
     // Before that there are no digests.
-    let framed_with = if flags & 32 == 0 { used } else { digests(false, false) };
+    let framed_with = if flags & 32 == 0 { used } else { Digests::default() };
     let stream = if flags & 16 == 0 { stream.to_vec() } else { framed(stream, framed_with) };
     let result = stream.chunks(usize::from(*chunk) + 1).try_for_each(|piece| end.input(piece));
     let sent = end.output();
@@ -48,8 +48,8 @@ fuzz_target!(|input: &[u8]| {
     assert!(ended <= 2, "more transfers ended than were asked for");
 });
 
-fn configs(digests: Digests) -> (HostConfig, ControllerConfig) {
-    (HostConfig { digests, ..host_config() }, controller_config())
+fn configs(used: Digests) -> (HostConfig, ControllerConfig) {
+    (HostConfig { digests: used, ..host_config() }, controller_config())
 }
 
 /// A controller that has asked for two transfers.

@@ -46,7 +46,7 @@ pub(super) enum Phase {
 impl Engines {
     /// The engines of the host with a number.
     pub(super) fn new(world: &World, host: HostId, scenario: &Scenario, number: u64) -> Self {
-        let engine = |engine| Engine::new(world, host, scenario, (number, engine));
+        let engine = |engine| Engine::new(world, host, scenario, number, engine);
         let list = (0..scenario.machines.engines).map(engine).collect();
         Self { list, next: 0, random: Random::new(scenario.seed, 50 + number) }
     }
@@ -114,7 +114,7 @@ impl Engines {
 
 impl Engine {
     /// The engine of a host with a number.
-    fn new(world: &World, host: HostId, scenario: &Scenario, (client, number): (u64, u16)) -> Self {
+    fn new(world: &World, host: HostId, scenario: &Scenario, client: u64, number: u16) -> Self {
         let seed = scenario.seed ^ (client + 1) << 32 ^ u64::from(number) << 48;
         let rnic = RnicConfig::new(0, [(client as u8 + 100) ^ (number as u8) << 4; 32]);
         let config = HostConfig::new(pool(), rnic, seed);

@@ -103,7 +103,7 @@ fn give_slowly(io: &mut RawTcp, digests: Digests, number: u64, data: &[u8], paus
         assert_eq!(asked.r2to.get() as usize, given);
         while given < end {
             let next = end.min(given + PIECE);
-            let pdu = h2c_data(digests, (1, asked.ttag.get()), given as u32, &data[given..next], next == end);
+            let pdu = h2c_data(digests, 1, asked.ttag.get(), given as u32, &data[given..next], next == end);
             let half = pdu.len() / 2;
             io.say(&pdu[..half]);
             std::thread::sleep(pause);

@@ -68,9 +68,10 @@ impl Bench {
         attached: Attached,
         queue_id: u16,
         entry: &SubmissionEntry,
-        (status, place): (Status, Place),
+        failure: (Status, Place),
     ) {
         let error = self.newest_error(attached);
+        let (status, place) = failure;
         let place = place.map_or_else(ParameterErrorLocation::none, |(byte, bit)| {
             ParameterErrorLocation::default().with_byte(byte).with_bit(bit)
         });
@@ -87,10 +88,10 @@ impl Bench {
         &mut self,
         attached: Attached,
         entry: &SubmissionEntry,
-        (status, place): (Status, Place),
+        failure: (Status, Place),
     ) {
         let completion = self.host.command(attached.io, entry);
-        self.check_io(attached, entry, &completion, (status, place));
+        self.check_io(attached, entry, &completion, failure);
     }
 
     /// The same for an answer that is here already.
@@ -99,9 +100,9 @@ impl Bench {
         attached: Attached,
         entry: &SubmissionEntry,
         completion: &CompletionEntry,
-        (status, place): (Status, Place),
+        failure: (Status, Place),
     ) {
-        let status = status.with_dnr();
+        let (status, place) = (failure.0.with_dnr(), failure.1);
         assert_eq!(completion.status(), status);
         self.is_logged(attached, 1, entry, (status, place));
     }
@@ -116,9 +117,9 @@ impl Bench {
         &mut self,
         attached: Attached,
         entry: &SubmissionEntry,
-        (status, place): (Status, Place),
+        failure: (Status, Place),
     ) {
-        let status = status.with_dnr();
+        let (status, place) = (failure.0.with_dnr(), failure.1);
         assert_eq!(self.host.command(attached.admin, entry).status(), status);
         self.is_logged(attached, 0, entry, (status, place));
     }

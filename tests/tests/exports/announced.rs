@@ -33,7 +33,8 @@ struct Cell {
 }
 
 impl Cell {
-    fn start((name, abilities): (&'static str, Abilities)) -> Self {
+    fn start(controller: (&'static str, Abilities)) -> Self {
+        let (name, abilities) = controller;
         let disk = Some(Disk::new(abilities, BLOCKS, BEFORE));
         let target = FakeTarget::with_script(Fault::None, Script { disk, ..Script::default() });
         let service = serve(&format!("nvme+tcp://{}/{NQN}", target.address));

@@ -41,7 +41,8 @@ struct Cell {
 }
 
 impl Cell {
-    fn start(way: &Way, (name, abilities): (&'static str, Abilities)) -> Self {
+    fn start(way: &Way, controller: (&'static str, Abilities)) -> Self {
+        let (name, abilities) = controller;
         let disk = Some(Disk::new(abilities, BLOCKS, BEFORE));
         let target = FakeTarget::with_script(Fault::None, Script { disk, ..Script::default() });
         let service = mount(way, &format!("nvme+tcp://{}/{NQN}", target.address), &[]);

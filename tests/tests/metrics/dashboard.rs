@@ -107,12 +107,12 @@ impl Panels {
         *value
     }
 
-    /// The same series of two panels.
-    fn pairs(&self, (one, first): (&str, usize), (other, second): (&str, usize)) -> Vec<(f64, f64)> {
-        let other = self.get(other, second);
+    /// The same series of two queries, each a panel's title and a number.
+    fn pairs(&self, one: (&str, usize), other: (&str, usize)) -> Vec<(f64, f64)> {
+        let other = self.get(other.0, other.1);
         let same = |series: &Series| other.iter().find(|other| other.labels == series.labels);
         let pair = |series: &Series| (series.value, same(series).expect("the other panel has it").value);
-        self.get(one, first).iter().map(pair).collect()
+        self.get(one.0, one.1).iter().map(pair).collect()
     }
 
     fn check_states(&self) {

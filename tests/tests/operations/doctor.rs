@@ -48,7 +48,8 @@ fn ends_at(url: &str, host: &str, step: &str, says: &[&str]) {
     assert_ends(&walk(url, host), step, says);
 }
 
-fn assert_ends((well, said): &(bool, String), step: &str, says: &[&str]) {
+fn assert_ends(walk: &(bool, String), step: &str, says: &[&str]) {
+    let (well, said) = walk;
     assert!(!well, "{said}");
     // A look that has found the reason comes first, and then the step of attaching that fails for it.
     let failed: Vec<&str> = said.lines().filter(|line| line.starts_with("FAILED")).collect();

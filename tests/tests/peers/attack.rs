@@ -283,7 +283,7 @@ const FIRSTS_QUEUES: usize = 128;
 fn said(attack: &Attack, number: usize) -> Vec<u8> {
     let none = Digests::default();
     let greeted = |capsule: Vec<u8>| [ic_req(none), capsule].concat();
-    let connect = |subsystem, host| connect_as(none, (0, 32, 0xffff), subsystem, host);
+    let connect = |subsystem, host| connect_as(none, 0, 32, 0xffff, subsystem, host);
     match (attack.act, attack.over) {
         (Act::Silent, _) => Vec::new(),
         (Act::Trickle, over) => greeting(over)[..1].to_vec(),
@@ -299,7 +299,7 @@ fn said(attack: &Attack, number: usize) -> Vec<u8> {
         (Act::Impostor | Act::Queues | Act::Unproved, _) => greeted(connect(NQN, FRIEND)),
         (Act::UnprovedQueue, _) => {
             let queue = (number % FIRSTS_QUEUES + 1) as u16;
-            greeted(connect_as(none, (queue, 32, FIRST), NQN, FRIEND))
+            greeted(connect_as(none, queue, 32, FIRST, NQN, FRIEND))
         }
         (Act::Negotiate, _) => [greeted(connect(NQN, FRIEND)), negotiate()].concat(),
         (Act::Challenge | Act::Reply, _) => [greeted(connect(NQN, FRIEND)), negotiate(), receive(2)].concat(),
@@ -367,7 +367,7 @@ fn queues(from: IpAddr, address: SocketAddr) -> Vec<TcpStream> {
     let queue = |qid| {
         let left = QUEUES_PATIENCE.checked_sub(begun.elapsed()).filter(|left| !left.is_zero())?;
         let mut stream = stream_from(from, address, left.min(ANSWER_PATIENCE)).ok()?;
-        let said = [ic_req(none), connect_as(none, (qid, 1024, controller), NQN, FRIEND)].concat();
+        let said = [ic_req(none), connect_as(none, qid, 1024, controller, NQN, FRIEND)].concat();
         stream.write_all(&said).ok()?;
         Some(stream)
     };
@@ -380,7 +380,7 @@ fn controller(from: IpAddr, address: SocketAddr) -> io::Result<(TcpStream, u16)>
     let none = Digests::default();
     let mut stream = stream_from(from, address, ANSWER_PATIENCE)?;
     stream.set_read_timeout(Some(ANSWER_PATIENCE))?;
-    stream.write_all(&[ic_req(none), connect_as(none, (0, 32, 0xffff), NQN, FRIEND)].concat())?;
+    stream.write_all(&[ic_req(none), connect_as(none, 0, 32, 0xffff, NQN, FRIEND)].concat())?;
     stream.read_exact(&mut [0; IcResp::SIZE])?;
     let mut answer = [0; CapsuleResp::SIZE];
     stream.read_exact(&mut answer)?;

@@ -114,7 +114,8 @@ pub(crate) fn attaches(process: &Process, over: Over, limit: Duration) -> Vec<Op
 
 /// What is wrong under an attack, if anything is. Prints a row of the table.
 #[expect(clippy::print_stdout, reason = "the table is worth reading")]
-fn fault_under((name, attack, evidence): Case) -> Option<String> {
+fn fault_under(case: Case) -> Option<String> {
+    let (name, attack, evidence) = case;
     let process = Process::start_for(attack.act);
     let mut there = process.guest(attack.over);
     let calm = attaches(&process, attack.over, PATIENCE)[ATTACHES / 2].expect("it gets in without an attack");

@@ -34,11 +34,11 @@ pub(crate) fn tcp_queues(process: &Process, entries: u32) -> Vec<RawTcp> {
         RawTcp::over(stream.expect("a connection")).greet(none)
     };
     let mut admin = open();
-    admin.say(&connect_as(none, (0, 32, 0xffff), NQN, FRIEND));
+    admin.say(&connect_as(none, 0, 32, 0xffff, NQN, FRIEND));
     let controller = admin.enable();
     let io = (1..=EACH).map(|qid| {
         let mut queue = open();
-        queue.say(&connect_as(none, (qid, entries, controller), NQN, FRIEND));
+        queue.say(&connect_as(none, qid, entries, controller, NQN, FRIEND));
         assert!(queue.response().status().is_success());
         queue
     });

@@ -33,7 +33,7 @@ fn replay(which: usize, streams: impl FnOnce(&[u8]) -> Vec<(String, Vec<u8>)>) {
     let begun = Instant::now();
     let streams = streams(&stream_of(&recordings[which], From::Target));
     for (what, stream) in &streams {
-        play_session(&recordings, (which, stream), what, session);
+        play_session(&recordings, which, stream, what, session);
     }
     eprintln!("{} sessions on connection {which} in {:?}", streams.len(), begun.elapsed());
     await_threads(before);

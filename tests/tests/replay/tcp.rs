@@ -39,8 +39,8 @@ fn target() -> TestTarget {
     target
 }
 
-fn session(address: SocketAddr, (header, data): (bool, bool)) -> (Option<Vec<u8>>, bool) {
-    let [header, data] = [header, data].map(|on| if on { "on" } else { "off" });
+fn session(address: SocketAddr, digests: (bool, bool)) -> (Option<Vec<u8>>, bool) {
+    let [header, data] = [digests.0, digests.1].map(|on| if on { "on" } else { "off" });
     player::session(&format!("nvme+tcp://{address}/{NQN}?hdgst={header}&ddgst={data}"), LENGTH)
 }
 
@@ -87,8 +87,7 @@ fn replay(
     let streams = change(&stream_of(&recordings[which], From::Target));
     let mut whole = 0;
     for (what, stream) in &streams {
-        let (read, all) =
-            play_session(&recordings, (which, stream), what, |address| session(address, digests));
+        let (read, all) = play_session(&recordings, which, stream, what, |address| session(address, digests));
         assert!(!vouched || read.is_none_or(|bytes| bytes == pattern()), "{what}: other data");
         whole += usize::from(all);
     }

@@ -24,14 +24,10 @@ fn address(port: u16) -> std::net::SocketAddr {
     ([127, 0, 0, 1], port).into()
 }
 
-/// Connects, with a host identifier of so many equal bytes, and returns the status.
-pub(super) fn connect(
-    port: u16,
-    (qid, controller, entries): (u16, u16, u16),
-    id: u8,
-    subsystem: &str,
-    host: &str,
-) -> String {
+/// Connects a queue (identifier, controller, entries), with a host identifier of so many equal bytes, and returns the
+/// status.
+pub(super) fn connect(port: u16, queue: (u16, u16, u16), id: u8, subsystem: &str, host: &str) -> String {
+    let (qid, controller, entries) = queue;
     let digests = Digests::default();
     let mut raw = RawTcp::initialize(address(port), digests);
     let names = (Nqn::new(subsystem).expect("a name"), Nqn::new(host).expect("a name"));

@@ -36,7 +36,7 @@ impl Host {
         let asked = self.io.r2t();
         let (cid, data) = commands.iter().find(|(cid, _)| *cid == asked.cccid.get()).expect("one of them");
         assert_eq!((asked.r2to.get(), asked.r2tl.get()), (0, data.len() as u32));
-        let mut pdu = h2c_data(self.with, (*cid, asked.ttag.get()), 0, data, true);
+        let mut pdu = h2c_data(self.with, *cid, asked.ttag.get(), 0, data, true);
         if damaged {
             let last = pdu.len() - 1;
             pdu[last] ^= 1;

@@ -7,7 +7,8 @@ use ringfab_tests::raw_tcp::{RawTcp, capsule, connect, h2c_data, ic_req};
 
 use crate::{DIGESTS, MEMORY, TCP};
 
-fn digests((header, data): (bool, bool)) -> Digests {
+fn digests(used: (bool, bool)) -> Digests {
+    let (header, data) = used;
     Digests::default().with_header(header).with_data(data)
 }
 
@@ -40,7 +41,7 @@ fn a_wrong_data_digest_spoils_its_command_alone() {
         io.say(&capsule(with, write(2), &[]));
         let asked = io.r2t();
         assert_eq!((asked.cccid.get(), asked.r2to.get(), asked.r2tl.get()), (2, 0, 4096));
-        let mut damaged = h2c_data(with, (2, asked.ttag.get()), 0, &[7; 4096], true);
+        let mut damaged = h2c_data(with, 2, asked.ttag.get(), 0, &[7; 4096], true);
         let byte = damaged.len() - 100;
         damaged[byte] ^= 1;
         io.say(&damaged);
@@ -69,7 +70,7 @@ fn a_wrong_header_digest_ends_the_connection() {
     drop(_admin);
     let (mut io, _admin) = self::io(&target, with);
     io.say(&capsule(with, write(2), &[]));
-    let mut damaged = h2c_data(with, (2, io.r2t().ttag.get()), 0, &[7; 4096], true);
+    let mut damaged = h2c_data(with, 2, io.r2t().ttag.get(), 0, &[7; 4096], true);
     damaged[24..28].copy_from_slice(&[1, 2, 3, 4]);
     io.say(&damaged);
     assert_eq!(io.termination(), (FatalError::HEADER_DIGEST_ERROR, 0x0403_0201), "of H2CData");
@@ -99,11 +100,11 @@ fn pdus_out_of_order_and_beyond_the_limits_end_the_connection_with_their_reason(
     let field = FatalError::INVALID_HEADER_FIELD;
     let cases: [(&str, Vec<u8>, (FatalError, u32)); 6] = [
         ("a second ICReq", ic_req(none), (FatalError::SEQUENCE_ERROR, 0)),
-        ("data for an unknown tag", h2c_data(none, (1, 9), 0, &[0; 512], true), (field, 10)),
-        ("data for a tag beyond all", h2c_data(none, (1, 0xffff), 0, &[0; 512], true), (field, 10)),
+        ("data for an unknown tag", h2c_data(none, 1, 9, 0, &[0; 512], true), (field, 10)),
+        ("data for a tag beyond all", h2c_data(none, 1, 0xffff, 0, &[0; 512], true), (field, 10)),
         (
             "more than MAXH2CDATA",
-            h2c_data(none, (1, 0), 0, &[0; (128 << 10) + 4], true),
+            h2c_data(none, 1, 0, 0, &[0; (128 << 10) + 4], true),
             (FatalError::LIMIT_EXCEEDED, 0),
         ),
         ("more than a capsule may have", capsule(none, write(1), &[0; 8196]), (field, 4)),
@@ -136,13 +137,13 @@ fn data_other_than_asked_for_end_the_connection() {
         let (mut io, _admin) = io(&target, none);
         io.say(&capsule(none, write(5), &[]));
         let tag = io.r2t().ttag.get();
-        io.say(&h2c_data(none, (5, tag), offset, &vec![0; length], last)[..24]);
+        io.say(&h2c_data(none, 5, tag, offset, &vec![0; length], last)[..24]);
         assert_eq!(io.termination(), wanted, "{what}");
     }
     let (mut io, _admin) = io(&target, none);
     io.say(&capsule(none, write(5), &[]));
     let tag = io.r2t().ttag.get();
-    let data = h2c_data(none, (5, tag), 0, &[0; 4096], true);
+    let data = h2c_data(none, 5, tag, 0, &[0; 4096], true);
     io.say(&data);
     assert!(io.response().status().is_success(), "the command had its data");
     io.say(&data[..24]);
@@ -187,7 +188,7 @@ fn a_descriptor_of_much_memory_takes_no_more_of_ours_than_the_command_has_data()
                 let asked = ReadyToTransfer::read_from_bytes(&pdu.header).expect("as long as one");
                 assert_eq!(asked.r2tl.get(), data_bytes, "{command:?}");
                 let zeroes = vec![0; data_bytes as usize];
-                queue.say(&h2c_data(none, (cid, asked.ttag.get()), 0, &zeroes, true));
+                queue.say(&h2c_data(none, cid, asked.ttag.get(), 0, &zeroes, true));
                 return queue.response();
             }
             let answer = CapsuleResp::read_from_bytes(&pdu.header).expect("a response").cqe;

@@ -95,7 +95,7 @@ fn data_that_were_asked_for_may_be_cut_anywhere() {
         let write = SubmissionEntry::write(1, 1, 0, 2, false).with_sgl(SglDescriptor::transport(1024));
         io.say(&capsule(digests, write, &[]));
         let tag = io.r2t().ttag.get();
-        io.say(&h2c_data(digests, (1, tag), 0, &[0; 1024], true)[..cut]);
+        io.say(&h2c_data(digests, 1, tag, 0, &[0; 1024], true)[..cut]);
         io.finish();
         assert!(io.ends(), "cut at {cut}");
     }

@@ -82,7 +82,7 @@ fn an_identifier_in_use_is_a_conflict_and_its_command_goes_on() {
     let r2t = io.r2t();
     let refused = io.command(SubmissionEntry::flush(7, 1));
     assert_eq!((refused.cid.get(), refused.status()), (7, Status::COMMAND_ID_CONFLICT.with_dnr()));
-    io.say(&h2c_data(none, (7, r2t.ttag.get()), 0, &[0x42; 512], true));
+    io.say(&h2c_data(none, 7, r2t.ttag.get(), 0, &[0x42; 512], true));
     let written = io.response();
     assert_eq!((written.cid.get(), written.status()), (7, Status::SUCCESS));
     let read = SubmissionEntry::read(8, 1, 0, 1).with_sgl(SglDescriptor::transport(512));
@@ -104,7 +104,7 @@ fn data_that_come_after_a_namespace_was_hidden_are_not_written() {
     let mut manager = target.manager();
     let others = Access::Hosts(["nqn.2026-11.org.ringfab:other".to_owned()].into());
     manager.set_hosts(None, 1, others).expect("hidden");
-    io.say(&h2c_data(none, (7, r2t.ttag.get()), 0, &[0x42; 512], true));
+    io.say(&h2c_data(none, 7, r2t.ttag.get(), 0, &[0x42; 512], true));
     let refused = io.response();
     assert_eq!((refused.cid.get(), refused.status()), (7, Status::INVALID_NAMESPACE.with_dnr()));
     manager.set_hosts(None, 1, Access::AnyHost).expect("shown");

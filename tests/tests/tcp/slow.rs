@@ -47,7 +47,7 @@ fn a_peer_that_gives_its_data_a_byte_a_second_is_given_up() {
     io.say(&capsule(none, write, &[]));
     let tag = io.r2t().ttag.get();
     let begun = Instant::now();
-    for byte in h2c_data(none, (1, tag), 0, &[7; 4096], true) {
+    for byte in h2c_data(none, 1, tag, 0, &[7; 4096], true) {
         if io.stream.write_all(&[byte]).is_err() || begun.elapsed() > Duration::from_secs(14) {
             break;
         }

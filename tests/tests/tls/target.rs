@@ -46,7 +46,7 @@ impl Guest {
     /// Connects an admin queue, or an I/O queue of a controller. The answer: dword 0, or the status.
     fn connect(&mut self, subsystem: &str, queue: (u16, u16)) -> Result<u32, Status> {
         let (id, controller) = queue;
-        let capsule = raw_tcp::connect_as(Digests::default(), (id, 32, controller), subsystem, HOST_NQN);
+        let capsule = raw_tcp::connect_as(Digests::default(), id, 32, controller, subsystem, HOST_NQN);
         self.raw.say(&capsule);
         let completion = self.raw.response();
         if completion.status().is_success() { Ok(completion.dw0.get()) } else { Err(completion.status()) }
@@ -308,7 +308,7 @@ fn discovery_asks_for_authentication_where_it_is_told_to() {
         assert_eq!(guest.admin(DISCOVERY_NQN).map(|dw0| dw0 & (ATR | ASCR)), Ok(asks));
         let stranger = "nqn.2026-11.org.ringfab:other";
         let mut raw = RawTcp::initialize(target.address(), Digests::default());
-        raw.say(&raw_tcp::connect_as(Digests::default(), (0, 32, 0xffff), DISCOVERY_NQN, stranger));
+        raw.say(&raw_tcp::connect_as(Digests::default(), 0, 32, 0xffff, DISCOVERY_NQN, stranger));
         assert_eq!(raw.response().status().is_success(), asks == 0);
     }
 }
@@ -401,7 +401,7 @@ fn a_host_that_has_left_may_end_its_stream_as_it_likes_and_another_one_was_cut_o
         let client = Client::connect(([127, 0, 0, 1], port).into(), &psk);
         let mut raw =
             RawTcp::over(client.stream.try_clone().expect("the same stream")).greet(Digests::default());
-        raw.say(&raw_tcp::connect_as(Digests::default(), (0, 32, 0xffff), NQN, HOST_NQN));
+        raw.say(&raw_tcp::connect_as(Digests::default(), 0, 32, 0xffff, NQN, HOST_NQN));
         assert!(raw.response().status().is_success());
         for value in registers {
             let entry = SubmissionEntry::property_set(1, offset::CC, PropertySize::Four, value);
