@@ -145,12 +145,11 @@ fn engines_that_lose_their_connections_one_after_the_other_undo_no_later_write()
             link: LinkFaults { cut_probability: 0.01, ..LinkFaults::default() },
             disk: DiskFaults { delay_max: Duration::from_millis(200), ..DiskFaults::default() },
             // How long I/O waits is other tests' concern.
-            reconnect: ReconnectPolicy {
-                delay: Duration::from_millis(1),
-                fast_io_fail_timeout: None,
-                controller_loss_timeout: None,
-                ..plain.reconnect
-            },
+            reconnect: plain
+                .reconnect
+                .with_delay(Duration::from_millis(1))
+                .with_fast_io_fail_timeout(None)
+                .with_controller_loss_timeout(None),
             calm: Duration::from_secs(5),
             incidents: Incidents::Cuts,
             authentication: None,

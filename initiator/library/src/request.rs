@@ -267,6 +267,25 @@ pub enum HostEvent {
     Foreign(Completion),
 }
 
+impl HostEvent {
+    /// Which controller it is about; none for what only passes through the engine.
+    pub fn controller(&self) -> Option<ControllerId> {
+        match self {
+            Self::IoDone(done) => Some(done.controller),
+            Self::AdminDone(done) => Some(done.controller),
+            Self::Ready { controller, .. }
+            | Self::Lost { controller, .. }
+            | Self::Reconnecting { controller, .. }
+            | Self::Reauthenticated { controller, .. }
+            | Self::NamespacesChanged { controller }
+            | Self::DiscoveryLogChanged { controller, .. }
+            | Self::Failed { controller, .. }
+            | Self::Detached { controller, .. } => Some(*controller),
+            Self::Foreign(_) => None,
+        }
+    }
+}
+
 /// The end of an I/O command.
 #[derive(Debug)]
 pub struct IoDone {

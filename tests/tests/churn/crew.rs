@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::RnicConfig;
-use ringfab_initiator::{ControllerId, Host, HostConfig, HostEvent};
+use ringfab_initiator::{Host, HostConfig, HostEvent};
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::{Reactor, ReactorConfig, Wait};
 use ringfab_tests::PATIENCE;
@@ -51,29 +51,13 @@ fn turn(engine: &mut Host, guests: &mut [Guest], did: &mut Did) {
     let mut quiet = true;
     while let Some(event) = engine.next_event() {
         quiet = false;
-        let Some(controller) = controller_of(&event) else { continue };
+        let Some(controller) = event.controller() else { continue };
         let guest = guests.iter_mut().find(|guest| guest.has(controller));
         guest.unwrap_or_else(|| panic!("{event:?} is nobody's")).on_event(engine, event, did);
     }
     if quiet {
         // Nothing to do in this round of its loop.
         std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
-fn controller_of(event: &HostEvent) -> Option<ControllerId> {
-    match event {
-        HostEvent::IoDone(done) => Some(done.controller),
-        HostEvent::AdminDone(done) => Some(done.controller),
-        HostEvent::Ready { controller, .. }
-        | HostEvent::Lost { controller, .. }
-        | HostEvent::Reconnecting { controller, .. }
-        | HostEvent::NamespacesChanged { controller }
-        | HostEvent::DiscoveryLogChanged { controller, .. }
-        | HostEvent::Reauthenticated { controller, .. }
-        | HostEvent::Failed { controller, .. }
-        | HostEvent::Detached { controller, .. } => Some(*controller),
-        HostEvent::Foreign(_) => None,
     }
 }
 
