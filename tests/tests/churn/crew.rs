@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::RnicConfig;
-use ringfab_initiator::{Host, HostConfig, HostEvent};
+use ringfab_initiator::{Host, HostConfig};
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::{Reactor, ReactorConfig, Wait};
 use ringfab_tests::PATIENCE;
