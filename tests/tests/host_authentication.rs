@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ringfab_auth::{DhchapKey, Group, Hash, KeySource, Policy, system_random};
+use ringfab_front_ends::advice::Advised;
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{
     Authentication, AuthenticationFailure, Cause, ConnectError, ConnectOptions, HostIdentity, Key, Keys, Url,
@@ -108,7 +109,7 @@ fn refusal(options: ConnectOptions) -> (AuthenticationFailure, String) {
     let begun = Instant::now();
     let error = connect(options, 1).map(drop).expect_err("refused");
     assert!(begun.elapsed() < Duration::from_secs(5), "{error} after {:?}", begun.elapsed());
-    let text = error.to_string();
+    let text = Advised(error.clone()).to_string();
     match error.cause {
         Cause::Authentication(failure) => (failure, text),
         _ => panic!("{text}"),
@@ -243,7 +244,8 @@ fn a_target_that_does_not_prove_who_it_is_is_not_used() {
     // One that requires a key and has none for this host.
     let required = format!("authentication = \"required\"\n{MEMORY}");
     let required = TestTarget::with_listener(TRANSPORTS[0], &required);
-    let error = connect(with_keys(&required), 1).map(drop).expect_err("refused").to_string();
+    let error = connect(with_keys(&required), 1).map(drop).expect_err("refused");
+    let error = Advised(error).to_string();
     assert!(error.contains("requires a key of this host"), "{error}");
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ringfab_auth::{CipherSuite, ConfiguredPsk, DhchapKey, Hash, system_random};
+use ringfab_front_ends::advice::Advised;
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{
     Authentication, AuthenticationFailure, Cause, ConnectError, ConnectOptions, HostIdentity, Key, Keys, Tls,
@@ -108,7 +109,8 @@ fn a_connection_that_is_not_authenticated_again_goes_on() {
             matches!(error.cause, Cause::Authentication(AuthenticationFailure::OnlyOnce)),
             "it says so: {error}"
         );
-        assert!(error.to_string().contains("does not authenticate a connection again; reset"), "{error}");
+        let said = Advised(error).to_string();
+        assert!(said.contains("does not authenticate a connection again; reset"), "{said}");
         exchange(&controller, 2);
     }
     assert_eq!((target.seen().refused_again, controller.reconnects()), (2, 0));

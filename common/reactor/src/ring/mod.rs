@@ -61,9 +61,9 @@ impl Ring {
         Ok(Self { in_flight, pace: Pace::new(config.spin), buffers, wake, completed: 0 })
     }
 
-    /// The descriptor for a program that waits in a loop of its own. That of the ring would not do: a ring whose work is
-    /// deferred wakes nobody who polls it. So the kernel signals an eventfd when there is work or a completion, from the
-    /// first time on that somebody asks for it.
+    /// The descriptor for a program that waits in a loop of its own. That of the ring would not do: a ring whose work
+    /// is deferred wakes nobody who polls it. So the kernel signals an eventfd when there is work or a completion, once
+    /// somebody has asked for it.
     pub(crate) fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
         self.wake.outside(|eventfd| self.in_flight.queues.submitter().register_eventfd(eventfd))
     }
