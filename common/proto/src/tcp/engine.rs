@@ -242,8 +242,9 @@ impl<H: Clone> Engine<H> {
     /// Sends data of a command, in the order of their offsets. Counted when it was sent.
     #[inline(always)]
     pub fn send_data(&mut self, data: C2hData<H>, sink: &mut impl TxSink<H>) {
-        assert!(data.last || !data.success, "success is said with the last data");
-        self.transmit_queue.give(Pdu::C2hData(data), sink);
+        let C2hData { cid, offset, source, last, success } = data;
+        assert!(last || !success, "success is said with the last data");
+        self.transmit_queue.give(Pdu::C2hData { cid, offset, source, last, success }, sink);
     }
 
     /// Answers a command. Counted when it was sent.

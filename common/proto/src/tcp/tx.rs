@@ -102,7 +102,14 @@ pub(super) enum Pdu<H> {
     },
     /// Goes out in as many PDUs as the controller's limit asks for.
     H2cData(H2cData<H>),
-    C2hData(C2hData<H>),
+    /// The fields of [`C2hData`], one by one: a structure in here would be moved as a whole for each command.
+    C2hData {
+        cid: u16,
+        offset: u32,
+        source: Source<H>,
+        last: bool,
+        success: bool,
+    },
 }
 
 /// The sending half of a connection.
@@ -245,7 +252,7 @@ impl<H: Clone> TransmitQueue<H> {
                 let header = |ch| ReadyToTransfer::new(ch, cid, ttag, offset, length);
                 self.put(sink, PduType::R2T, none, header, None);
             }
-            Pdu::C2hData(C2hData { cid, offset, source, last, success }) => {
+            Pdu::C2hData { cid, offset, source, last, success } => {
                 self.emitted += 1;
                 let flags = none.with_last(last).with_success(success);
                 let length = source.length;
