@@ -43,16 +43,16 @@ impl Resources {
 
     /// A core holds a claim that this one orders; with the last, it is granted.
     pub(crate) fn count_held(&mut self, id: ClaimId) {
-        match self.claims.count_held(id) {
-            None => {}
-            Some(Asker::Pair { core, compare }) => {
+        let Some(asker) = self.claims.count_held(id) else { return };
+        let is_awaited = match asker {
+            Asker::Pair { core, compare } => {
                 self.cores[core].send(QueueMessage::Claim(id, ClaimMessage::Granted { compare }));
+                true
             }
-            Some(Asker::Control(reply)) => {
-                if reply.send(()).is_err() {
-                    self.end_claim(id);
-                }
-            }
+            Asker::Control(reply) => reply.send(()).is_ok(),
+        };
+        if !is_awaited {
+            self.end_claim(id);
         }
     }
 
