@@ -131,8 +131,8 @@ fn a_write_of_a_lost_connection_that_the_disk_takes_its_time_with_undoes_no_late
     }
 }
 
-/// Each connection is cut by itself, so that engines of one host lose theirs at different times. Until all of them have,
-/// the disk may still work on what the others have sent.
+/// Each connection is cut by itself, so that engines of one host lose theirs at different times. Until all of them
+/// have, the disk may still work on what the others have sent.
 #[test]
 fn engines_that_lose_their_connections_one_after_the_other_undo_no_later_write() {
     for seed in number("SEED").map_or(0..number("SEEDS").unwrap_or(20), |seed| seed..seed + 1) {
