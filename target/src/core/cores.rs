@@ -47,6 +47,7 @@ pub(crate) trait AllCores {
 
     /// Waits until every core has let go of what is in a scope, for so long at most. From then on nothing runs there
     /// until the claim is dropped: commands wait, without buffers, and hosts are told to try them again after a while.
+    /// Only the flush of a controller that is shut down does not wait: it changes no block, and its host may be gone.
     /// Nothing when some core still works there; then nobody waits any more.
     fn claim(&self, scope: Scope, limit: Duration) -> Option<ControlClaim>;
 }
@@ -261,5 +262,49 @@ impl AllCores for CoresInTurns<'_> {
                 Err(mpsc::TryRecvError::Disconnected) => return None,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringfab_reactor::{MailboxReceiver, Reactor, ReactorConfig, mailbox};
+
+    use super::*;
+
+    /// What has come to the core next about a claim.
+    fn next(inbox: &mut MailboxReceiver<CoreMessage>) -> (ClaimId, ClaimMessage) {
+        let deadline = Instant::now() + ANSWER_TIMEOUT;
+        while Instant::now() < deadline {
+            match inbox.try_receive() {
+                Some(CoreMessage::Queues(QueueMessage::Claim(id, message))) => return (id, message),
+                Some(other) => panic!("{other:?}"),
+                None => thread::yield_now(),
+            }
+        }
+        panic!("nothing has come");
+    }
+
+    #[test]
+    fn a_claim_is_given_back_when_it_is_dropped_or_not_granted_in_time() {
+        let config = ReactorConfig { entries: 8, spin: Duration::ZERO, descriptors_max: 8 };
+        let reactor = Reactor::new(&config).expect("a ring");
+        let (sender, mut inbox) = mailbox(reactor.waker());
+        let cores = Cores { senders: vec![CoreSender(sender)], ..Cores::default() };
+        assert!(cores.claim(Scope::Disk(3), Duration::ZERO).is_none(), "nobody grants it");
+        let (late, _request) = next(&mut inbox);
+        assert!(matches!(next(&mut inbox), (id, ClaimMessage::Released) if id == late));
+        thread::scope(|scope| {
+            let claimed = scope.spawn(|| cores.claim(Scope::Disk(3), ANSWER_TIMEOUT));
+            let (id, request) = next(&mut inbox);
+            assert_ne!(id, late);
+            let ClaimMessage::Request { asker: Asker::Control(reply), .. } = request else {
+                panic!("{request:?}")
+            };
+            reply.send(()).expect("somebody waits");
+            let claim = claimed.join().expect("no panic").expect("it is granted");
+            assert!(inbox.try_receive().is_none(), "it is held");
+            drop(claim);
+            assert!(matches!(next(&mut inbox), (released, ClaimMessage::Released) if released == id));
+        });
     }
 }
