@@ -185,6 +185,9 @@ statuses! {
     COMMAND_SET_COMBINATION_REJECTED = 1, 0x2b => "I/O Command Set Combination Rejected";
     INVALID_COMMAND_SET = 1, 0x2c => "Invalid I/O Command Set";
     IDENTIFIER_UNAVAILABLE = 1, 0x2d => "Identifier Unavailable";
+    CROSS_CONTROLLER_RESET_IN_PROGRESS = 1, 0x3f => "Cross-Controller Reset in Progress";
+    CROSS_CONTROLLER_RESET_LOG_FULL = 1, 0x40 => "Cross-Controller Reset Log Page Full";
+    CROSS_CONTROLLER_RESET_LIMIT_EXCEEDED = 1, 0x41 => "Cross-Controller Reset Limit Exceeded";
     CONFLICTING_ATTRIBUTES = 1, 0x80 => "Conflicting Attributes or Connect Incompatible Format";
     INVALID_PROTECTION_INFORMATION = 1, 0x81 => "Invalid Protection Information or Connect Controller Busy";
     WRITE_TO_READ_ONLY_RANGE = 1, 0x82 => "Attempted Write to Read Only Range or Connect Invalid Parameters";

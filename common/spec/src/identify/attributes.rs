@@ -35,6 +35,10 @@ bits! {
         endurance_group_notices / with_endurance_group_notices: bool = 14:14;
         /// Normal NVM Subsystem Shutdown.
         normal_shutdown_notices / with_normal_shutdown_notices: bool = 15:15;
+        /// Cross-Controller Reset Completed Notices (Base 2.3).
+        cross_controller_reset_notices / with_cross_controller_reset_notices: bool = 20:20;
+        /// Lost Host Communication Notices (Base 2.3).
+        lost_host_notices / with_lost_host_notices: bool = 21:21;
         /// Zone Descriptor Changed Notices.
         zone_descriptor_notices / with_zone_descriptor_notices: bool = 27:27;
         /// Discovery Log Page Change Notification.

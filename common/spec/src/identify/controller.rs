@@ -1,6 +1,6 @@
 //! The Identify Controller data structure (NVM Express Base 2.0, section 5.17.2.1).
 
-use zerocopy::little_endian::{U16, U32, U128};
+use zerocopy::little_endian::{U16, U32, U64, U128};
 
 use super::attributes::{
     AnaCapabilities, ControllerAttributes, ControllerType, EntrySizes, FabricsCommands, FirmwareUpdates,
@@ -88,7 +88,13 @@ wire! {
         112 => pub fguid: [u8; 16],
         /// Command Retry Delay Times 1 to 3, in units of 100 ms; what the status field's CRD selects.
         128 => pub crdt: [U16; 3],
-        134 => reserved134: [u8; 119],
+        134 => reserved134: u8,
+        /// Controller Instance Uniquifier (Base 2.3), from 1; 0 when it is not reported. With CIRN it says which of the
+        /// controllers that have had this identifier it is.
+        135 => pub ciu: u8,
+        /// Controller Instance Random Number (Base 2.3), another one each time the controller becomes ready.
+        136 => pub cirn: U64,
+        144 => reserved144: [u8; 109],
         /// NVM Subsystem Report (NVMe Management Interface).
         253 => pub nvmsr: u8,
         /// VPD Write Cycle Information (NVMe Management Interface).
@@ -168,7 +174,11 @@ wire! {
         358 => reserved358: [u8; 10],
         /// Max Endurance Group Capacity, in bytes.
         368 => pub megcap: U128,
-        384 => reserved384: [u8; 128],
+        384 => reserved384: [u8; 2],
+        /// Command Quiesce Time (Base 2.1), in milliseconds: how long the controller may need, after a keep-alive
+        /// timeout or another loss of communication, until all outstanding commands are over; 0 when not reported.
+        386 => pub cqt: U16,
+        388 => reserved388: [u8; 124],
         /// Submission Queue Entry Size.
         512 => pub sqes: EntrySizes,
         /// Completion Queue Entry Size.
@@ -221,7 +231,10 @@ wire! {
         1803 => pub msdbd: u8,
         /// Optional Fabrics Commands Support.
         1804 => pub ofcs: FabricsCommands,
-        1806 => reserved1806: [u8; 242],
+        1806 => reserved1806: u8,
+        /// Cross-Controller Reset Limit (Base 2.3): resets in progress at once; 0 when the command is not supported.
+        1807 => pub ccrl: u8,
+        1808 => reserved1808: [u8; 240],
         /// Power State Descriptors 0 to 31.
         2048 => pub psd: [PowerState; 32],
         /// Vendor Specific.
@@ -291,6 +304,10 @@ mod tests {
             mdts: 5,
             cntlid: U16::new(0x0102),
             cntrltype: ControllerType::IO,
+            ciu: 7,
+            cirn: U64::new(0x0102_0304_0506_0708),
+            cqt: U16::new(0x090a),
+            ccrl: 4,
             kas: U16::new(10),
             sgls: SglSupport::default().with_alignment(SglAlignment::BYTE).with_keyed(true),
             subnqn: NqnField::new(Nqn::new("nqn.2014-08.org.example:disk").unwrap()),
@@ -311,7 +328,10 @@ mod tests {
         assert_eq!(&bytes[64..73], b"0.1     \0");
         assert_eq!(bytes[77..80], [5, 2, 1]);
         assert_eq!(bytes[111], 1);
+        assert_eq!(bytes[135..144], [7, 8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(bytes[320..322], [10, 0]);
+        assert_eq!(bytes[386..388], [0x0a, 9]);
+        assert_eq!(bytes[1807], 4);
         assert_eq!(bytes[536..540], [5, 0, 0, 0]);
         assert_eq!(&bytes[768..797], b"nqn.2014-08.org.example:disk\0");
         assert_eq!(bytes[1792..1806], [4, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0]);

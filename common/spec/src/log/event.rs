@@ -50,6 +50,8 @@ open_enum! {
         ENDURANCE_GROUP_CHANGE = 0x06 => "Endurance Group Event Aggregate Log Page Change";
         ZONE_DESCRIPTOR_CHANGED = 0xef => "Zone Descriptor Changed";
         DISCOVERY_LOG_CHANGE = 0xf0 => "Discovery Log Page Change";
+        CROSS_CONTROLLER_RESET_COMPLETED = 0xf4 => "Cross-Controller Reset Completed";
+        LOST_HOST_COMMUNICATION = 0xf5 => "Lost Host Communication";
     }
 }
 
@@ -103,6 +105,16 @@ impl AsyncEvent {
         Self::notice(NoticeInfo::DISCOVERY_LOG_CHANGE, LogId::DISCOVERY)
     }
 
+    /// Cross-Controller Reset Completed (Base 2.3).
+    pub fn cross_controller_reset_completed() -> Self {
+        Self::notice(NoticeInfo::CROSS_CONTROLLER_RESET_COMPLETED, LogId::CROSS_CONTROLLER_RESET)
+    }
+
+    /// Lost Host Communication (Base 2.3).
+    pub fn lost_host_communication() -> Self {
+        Self::notice(NoticeInfo::LOST_HOST_COMMUNICATION, LogId::LOST_HOST_COMMUNICATION)
+    }
+
     /// An event of type Error status; its log page is Error Information.
     pub fn error(info: ErrorInfo) -> Self {
         let event = Self::default().with_event_type(AsyncEventType::ERROR);
@@ -144,6 +156,8 @@ mod tests {
         assert_eq!(AsyncEvent::namespace_attribute_changed().bits(), 0x0004_0002);
         assert_eq!(AsyncEvent::ana_change().bits(), 0x000c_0302);
         assert_eq!(AsyncEvent::discovery_log_change().bits(), 0x0070_f002);
+        assert_eq!(AsyncEvent::cross_controller_reset_completed().bits(), 0x001e_f402);
+        assert_eq!(AsyncEvent::lost_host_communication().bits(), 0x001f_f502);
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Log pages (NVM Express Base 2.0, section 5.16.1).
 
+mod ana;
 mod discovery;
 mod effects;
 mod event;
 mod health;
+mod lost_paths;
 
+pub use ana::{AnaGroupDescriptor, AnaLogHeader, AnaLogParameter, AnaState, AnaStateField};
 pub use discovery::{
     AddressFamily, ConnectionManagement, DiscoveryCntlid, DiscoveryLogEntry, DiscoveryLogHeader, EntryFlags,
     RdmaProviderType, RdmaQpType, RdmaTsas, SecureChannel, SubsystemType, TcpSecurityType, TcpTsas,
@@ -17,6 +20,11 @@ pub use event::{
 pub use health::{
     ActiveFirmware, ChangedNamespaceList, CriticalWarning, ErrorInformation, FirmwareSlot,
     ParameterErrorLocation, Smart,
+};
+pub use lost_paths::{
+    ControllerInstance, CrossControllerResetEntry, CrossControllerResetFlags,
+    CrossControllerResetLogParameter, CrossControllerResetResult, CrossControllerResetStatus, LostHostEntry,
+    LostPathsHeader,
 };
 
 use zerocopy::little_endian::U32;
@@ -49,6 +57,8 @@ open_enum! {
         LOCKDOWN = 0x14 => "Command and Feature Lockdown";
         BOOT_PARTITION = 0x15 => "Boot Partition";
         ROTATIONAL_MEDIA = 0x16 => "Rotational Media Information";
+        CROSS_CONTROLLER_RESET = 0x1e => "Cross-Controller Reset";
+        LOST_HOST_COMMUNICATION = 0x1f => "Lost Host Communication";
         DISCOVERY = 0x70 => "Discovery";
         RESERVATION_NOTIFICATION = 0x80 => "Reservation Notification";
         SANITIZE_STATUS = 0x81 => "Sanitize Status";

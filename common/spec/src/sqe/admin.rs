@@ -3,6 +3,7 @@
 use zerocopy::little_endian::U32;
 
 use super::{AdminOpcode, SubmissionEntry};
+use crate::log::ControllerInstance;
 use crate::macros::bits;
 
 bits! {
@@ -69,6 +70,16 @@ bits! {
     }
 }
 
+bits! {
+    /// Dword 10 of Cross-Controller Reset (Base 2.3, section 5.4.3).
+    pub struct CrossControllerResetDword10(U32 as u32) {
+        /// Impacted Controller ID.
+        icid / with_icid: u16 = 15:0;
+        /// Controller Instance Uniquifier of the impacted controller.
+        ciu / with_ciu: u8 = 23:16;
+    }
+}
+
 /// Constructors and accessors of admin commands.
 impl SubmissionEntry {
     /// Identify: what `cns` selects, for a namespace and a controller where they apply. The data is 4,096 bytes.
@@ -113,6 +124,30 @@ impl SubmissionEntry {
     pub fn abort(cid: u16, sqid: u16, aborted_cid: u16) -> Self {
         let cdw10 = U32::new(AbortDword10::default().with_sqid(sqid).with_cid(aborted_cid).bits());
         Self { cdw10, ..Self::new(AdminOpcode::ABORT.0, cid, 0) }
+    }
+
+    /// Cross-Controller Reset: ends the instance of another controller of this subsystem and host.
+    pub fn cross_controller_reset(cid: u16, impacted: ControllerInstance) -> Self {
+        let cdw10 = CrossControllerResetDword10::default().with_icid(impacted.cntlid).with_ciu(impacted.ciu);
+        Self {
+            cdw10: U32::new(cdw10.bits()),
+            cdw12: U32::new(impacted.cirn as u32),
+            cdw13: U32::new((impacted.cirn >> 32) as u32),
+            ..Self::new(AdminOpcode::CROSS_CONTROLLER_RESET.0, cid, 0)
+        }
+    }
+
+    /// The controller that a Cross-Controller Reset is about.
+    pub fn impacted_controller(&self) -> ControllerInstance {
+        let dword10 = CrossControllerResetDword10::from_bits(self.cdw10.get());
+        let cirn = u64::from(self.cdw13.get()) << 32 | u64::from(self.cdw12.get());
+        ControllerInstance { cntlid: dword10.icid(), ciu: dword10.ciu(), cirn }
+    }
+
+    /// This Get Log Page with a Log Specific Parameter.
+    #[must_use]
+    pub fn with_lsp(self, lsp: u8) -> Self {
+        Self { cdw10: U32::new(self.log_page().with_lsp(lsp).bits()), ..self }
     }
 
     /// Asynchronous Event Request.
@@ -238,5 +273,14 @@ mod tests {
         let abort = SubmissionEntry::abort(1, 2, 0x0304);
         assert_eq!(&abort.as_bytes()[40..44], [2, 0, 4, 3]);
         assert_eq!((abort.abort_sqid(), abort.abort_cid()), (2, 0x0304));
+    }
+
+    #[test]
+    fn a_cross_controller_reset_has_its_golden_bytes() {
+        let impacted = ControllerInstance { cntlid: 0x0102, ciu: 3, cirn: 0x0405_0607_0809_0a0b };
+        let entry = SubmissionEntry::cross_controller_reset(9, impacted);
+        assert_eq!(entry.as_bytes()[..2], [0x38, 0x40]);
+        assert_eq!(&entry.as_bytes()[40..56], [2, 1, 3, 0, 0, 0, 0, 0, 0xb, 0xa, 9, 8, 7, 6, 5, 4]);
+        assert_eq!(entry.impacted_controller(), impacted);
     }
 }

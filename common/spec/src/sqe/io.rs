@@ -3,7 +3,7 @@
 use zerocopy::little_endian::{U16, U32, U64};
 
 use super::{IoOpcode, SubmissionEntry};
-use crate::macros::{bits, wire};
+use crate::macros::{bits, open_enum, wire};
 
 bits! {
     /// Dword 12 of Read, Write, Compare and Write Zeroes.
@@ -18,6 +18,32 @@ bits! {
         fua / with_fua: bool = 30:30;
         /// Limited Retry.
         lr / with_lr: bool = 31:31;
+    }
+}
+
+open_enum! {
+    /// Action Code of Cancel: which commands it is about.
+    pub struct CancelAction(u8) {
+        SINGLE = 0 => "the command that CID names";
+        MULTIPLE = 1 => "all commands of the queue, for one namespace or for all";
+    }
+}
+
+bits! {
+    /// Dword 11 of Cancel (Base 2.1, section 7.1). Dword 10 is that of Abort.
+    pub struct CancelDword11(U32 as u32) {
+        /// Action Code.
+        action / with_action: CancelAction = 1:0;
+    }
+}
+
+bits! {
+    /// Dword 0 of the completion of Cancel.
+    pub struct CancelResult(U32 as u32) {
+        /// Commands Aborted: those that were ended before Cancel completed.
+        aborted / with_aborted: u16 = 15:0;
+        /// Commands Eligible for Deferred Abort: those that may still be ended after Cancel completed.
+        deferred / with_deferred: u16 = 31:16;
     }
 }
 

@@ -16,10 +16,13 @@ use crate::macros::{open_enum, wire};
 use crate::sgl::SglDescriptor;
 
 pub use admin::{
-    AbortDword10, FeatureDword10, IdentifyDword10, IdentifyDword11, LogPageDword10, LogPageDword11,
+    AbortDword10, CrossControllerResetDword10, FeatureDword10, IdentifyDword10, IdentifyDword11,
+    LogPageDword10, LogPageDword11,
 };
 pub use fabrics::{AuthenticationCommand, ConnectCommand, ConnectData, PropertySize};
-pub use io::{CopyDword12, CopyRange, DsmAttributes, DsmRange, IoFlags};
+pub use io::{
+    CancelAction, CancelDword11, CancelResult, CopyDword12, CopyRange, DsmAttributes, DsmRange, IoFlags,
+};
 
 wire! {
     /// A submission queue entry; on fabrics, the first part of a command capsule.
@@ -82,6 +85,7 @@ open_enum! {
         MI_RECEIVE = 0x1e => "NVMe-MI Receive";
         CAPACITY_MANAGEMENT = 0x20 => "Capacity Management";
         LOCKDOWN = 0x24 => "Lockdown";
+        CROSS_CONTROLLER_RESET = 0x38 => "Cross-Controller Reset";
         DOORBELL_BUFFER_CONFIG = 0x7c => "Doorbell Buffer Config";
         FABRICS = 0x7f => "Fabrics";
         FORMAT_NVM = 0x80 => "Format NVM";
@@ -107,6 +111,7 @@ open_enum! {
         RESERVATION_REPORT = 0x0e => "Reservation Report";
         RESERVATION_ACQUIRE = 0x11 => "Reservation Acquire";
         RESERVATION_RELEASE = 0x15 => "Reservation Release";
+        CANCEL = 0x18 => "Cancel";
         COPY = 0x19 => "Copy";
         FABRICS = 0x7f => "Fabrics";
     }
