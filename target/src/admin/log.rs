@@ -5,11 +5,14 @@ mod errors;
 mod health;
 
 use ringfab_spec::Status;
-use ringfab_spec::log::{ActiveFirmware, ChangedNamespaceList, FirmwareSlot, LogId, SupportedLogPages};
+use ringfab_spec::log::{
+    ActiveFirmware, ChangedNamespaceList, CrossControllerResetLogParameter, FirmwareSlot, LogId,
+    SupportedLogPages,
+};
 
 use super::discovery::Discovery;
 use super::page::Page;
-use super::{AdminContext, AdminOutcome, AdminWork, FIRMWARE, NSID, Transfer, Work, ascii};
+use super::{AdminContext, AdminOutcome, AdminWork, FIRMWARE, NSID, Transfer, Work, ascii, reset};
 use crate::command::{Command, dword_offset};
 use crate::controller::Controller;
 use crate::failure::Failure;
@@ -25,6 +28,7 @@ const IO_PAGES: &[LogId] = &[
     LogId::COMMAND_EFFECTS,
     LogId::FEATURE_EFFECTS,
     LogId::MI_COMMAND_EFFECTS,
+    LogId::CROSS_CONTROLLER_RESET,
 ];
 const DISCOVERY_PAGES: &[LogId] = &[LogId::SUPPORTED_LOG_PAGES, LogId::ERROR_INFORMATION, LogId::DISCOVERY];
 
@@ -36,6 +40,8 @@ const LPOL: u16 = dword_offset(12);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LogRequest {
     page: LogId,
+    /// Log Specific Parameter.
+    specific: u8,
     retain_event: bool,
     offset_bytes: u64,
     bytes: u32,
@@ -70,6 +76,10 @@ pub(super) fn get_log_page(
         _ => build(controller, context, command, request)?,
     };
     let bytes = cut(&page.into_bytes(), request)?;
+    if request.removes_completed() {
+        let entries = reset::entries_read(request.offset_bytes, request.bytes);
+        controller.state().resets.remove_completed(entries);
+    }
     if !request.retain_event {
         read(controller, request.page);
     }
@@ -109,10 +119,17 @@ impl LogRequest {
         }
         Ok(Self {
             page: LogId(command.u8(LID)),
+            specific: command.entry().lsp(),
             retain_event: command.dword(10) & RETAIN_EVENT != 0,
             offset_bytes,
             bytes: u32::try_from(bytes).expect("bounded above"),
         })
+    }
+
+    /// Whether what has been read of resets that are over leaves the log.
+    fn removes_completed(self) -> bool {
+        self.page == LogId::CROSS_CONTROLLER_RESET
+            && CrossControllerResetLogParameter::from_bits(self.specific).remove_completed()
     }
 }
 
@@ -136,6 +153,7 @@ fn build(
         LogId::FEATURE_EFFECTS => effects::features(controller),
         // There is no management endpoint, hence none of its commands.
         LogId::MI_COMMAND_EFFECTS => Page::zeroed(4096),
+        LogId::CROSS_CONTROLLER_RESET => reset::page(controller),
         // Every page that a controller has is one of these, or that of discovery.
         _ => return Err(Failure::at(Status::INVALID_LOG_PAGE, LID)),
     })

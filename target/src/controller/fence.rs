@@ -42,6 +42,7 @@ impl Controller {
             return;
         }
         state.registers.release_ready();
+        state.begin_instance();
         state.keep_alive.set_enabled(true, now);
         self.io_access.set(state.registers.io_allowed(), left_behind);
         drop(state);

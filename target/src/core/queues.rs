@@ -172,6 +172,7 @@ impl Queues {
         if let Some(controller) = left {
             left_controller(resources, id, &controller);
         }
+        resources.target.something_has_ended();
     }
 
     /// From time to time: deadlines, events to report, and the end of controllers whose hosts are silent.
@@ -202,6 +203,13 @@ impl Queues {
             if admin || queue.id() != 0 {
                 queue.abandon(resources);
             }
+        }
+    }
+
+    /// Ends the queues of a controller, with whatever lies in their connections.
+    pub(super) fn fence_all_of(&mut self, resources: &mut Resources, controller: &Arc<Controller>) {
+        for queue in self.iter_mut().filter(|queue| queue.belongs_to(controller)) {
+            queue.fence(resources);
         }
     }
 

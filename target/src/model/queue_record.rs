@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ringfab_fabric::tcp::ProtectedBy;
+use ringfab_spec::log::ControllerInstance;
 
 use super::io_record::IoRecord;
 
@@ -22,6 +23,8 @@ pub struct QueueRecord {
     protected_by: Option<ProtectedBy>,
     traffic: AtomicBool,
     unfinished: AtomicBool,
+    /// Of its controller, once it has joined that.
+    instance: OnceLock<ControllerInstance>,
     /// Positions of the disks that still work for it after its connection has ended.
     left_on: Mutex<BTreeSet<usize>>,
     io: IoRecord,
@@ -64,6 +67,7 @@ impl QueueRecord {
             protected_by,
             traffic: AtomicBool::new(false),
             unfinished: AtomicBool::new(false),
+            instance: OnceLock::new(),
             left_on: Mutex::default(),
             io: IoRecord::default(),
         }
@@ -116,6 +120,16 @@ impl QueueRecord {
         if !self.traffic.load(Ordering::Relaxed) {
             self.traffic.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// It belongs to this instance of its controller.
+    pub(crate) fn join(&self, instance: ControllerInstance) {
+        self.instance.get_or_init(|| instance);
+    }
+
+    /// Whether it belongs to this instance of a controller.
+    pub(crate) fn is_of(&self, instance: ControllerInstance) -> bool {
+        self.instance.get() == Some(&instance)
     }
 
     /// Whether it takes no more commands while some of them still run: they may change the disk, and their host

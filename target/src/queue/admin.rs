@@ -7,8 +7,8 @@ use ringfab_spec::{FabricsType, Status, SubmissionEntry};
 use super::attachment::Attachment;
 use super::authentication::Proof;
 use super::connection::{Connection, Phase};
-use super::log;
 use super::request::Request;
+use super::{log, resets};
 use crate::admin::{AdminContext, AdminOutcome, AdminWork, Transfer as AdminTransfer};
 use crate::controller::{Controller, PropertyEffect};
 use crate::failure::Failure;
@@ -265,6 +265,10 @@ impl Connection {
                 Ok(Executed::Waits(State::AtWorker))
             }
             AdminOutcome::Park => Ok(Executed::Waits(State::Parked)),
+            AdminOutcome::Reset(impacted) => {
+                resets::begin(resources, controller, impacted);
+                Ok(Executed::Waits(State::Resetting))
+            }
             AdminOutcome::Abort { queue_id, command_id } => {
                 resources.abort(controller, queue_id, command_id, request.id());
                 Ok(Executed::Waits(State::Aborting))

@@ -182,8 +182,8 @@ pub(super) const fn next(state: State, event: Event) -> Step {
         (S::Computing, E::Aborted) => Step::Answer,
         (S::Computing, E::Abandoned) => Step::Release,
 
-        (S::Parked, E::HostNotified | E::Aborted) => Step::Answer,
-        (S::Parked, E::Forgotten) => Step::Release,
+        (S::Parked | S::Resetting, E::HostNotified | E::Aborted) => Step::Answer,
+        (S::Parked | S::Resetting, E::Forgotten) => Step::Release,
 
         (S::Aborting, E::AbortAnswered) => Step::Answer,
 

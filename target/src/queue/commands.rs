@@ -559,10 +559,12 @@ impl Commands {
         if next(state, Event::Aborted) != Step::Answer {
             return false;
         }
-        if state == State::Parked
-            && let Some(controller) = connection.controller()
-        {
-            controller.events().unpark(command_id);
+        if let Some(controller) = connection.controller() {
+            match state {
+                State::Parked => drop(controller.events().unpark(command_id)),
+                State::Resetting => controller.state().resets.forget_command(command_id),
+                _ => {}
+            }
         }
         self.table[slot].fail(Failure::transient(Status::ABORT_REQUESTED));
         self.on_event(connection, resources, slot, Event::Aborted);
@@ -600,9 +602,9 @@ impl Commands {
         true
     }
 
-    /// A reset ends the Asynchronous Event Requests without completions.
+    /// A reset ends without completions what waits for events: Asynchronous Event Requests, and resets of others.
     fn forget_all_parked(&mut self, connection: &mut Connection, resources: &mut Resources) {
-        let parked = |slot: &Slot| self.table[*slot].state() == State::Parked;
+        let parked = |slot: &Slot| matches!(self.table[*slot].state(), State::Parked | State::Resetting);
         let slots: Vec<Slot> = self.table.waiting().filter(parked).collect();
         for slot in slots {
             self.on_event(connection, resources, slot, Event::Forgotten);

@@ -14,6 +14,7 @@
 //! | `authentication` | how the host proves who it is |
 //! | `early` | how many commands come before the host is let in |
 //! | `admin` | what the controller does for Fabrics and admin commands |
+//! | `resets` | the ends of other controllers that it is asked for |
 //! | `attachment` | what the queue belongs to, and the namespaces that its host sees |
 //! | `accounting` | what is counted and recorded of commands that have ended |
 //! | `samples` | sampled commands whose answer is on its way |
@@ -37,6 +38,7 @@ mod log;
 mod parse;
 mod pieces;
 mod request;
+mod resets;
 mod samples;
 mod steps;
 
@@ -406,15 +408,28 @@ impl Queue {
         if self.connection.is_closed() {
             return;
         }
-        self.connection.phase = Phase::Disconnecting;
-        self.commands.on_event_of_all(&mut self.connection, resources, Event::Abandoned);
-        self.note_unfinished();
+        self.stop(resources);
         let endpoint = self.endpoint();
         if self.connection.link.is_idle() {
             resources.transports.disconnect(&mut resources.reactor, endpoint);
         } else {
             resources.transports.abort(&mut resources.reactor, endpoint);
         }
+    }
+
+    /// The same, and whatever still lies in the connection goes with it: its host asks for that.
+    pub(crate) fn fence(&mut self, resources: &mut Resources) {
+        if !self.connection.is_closed() {
+            self.stop(resources);
+            resources.transports.abort(&mut resources.reactor, self.endpoint());
+        }
+    }
+
+    /// Takes nothing more, and ends what waits.
+    fn stop(&mut self, resources: &mut Resources) {
+        self.connection.phase = Phase::Disconnecting;
+        self.commands.on_event_of_all(&mut self.connection, resources, Event::Abandoned);
+        self.note_unfinished();
     }
 
     /// Ends the connection now and without another word, since somebody else needs its place.
@@ -506,6 +521,9 @@ impl Queue {
             connection.stalled(resources, unfinished);
         }
         commands.expire_half(connection, resources, now);
+        if connection.id == 0 && connection.is_up() {
+            resets::report(commands, connection, resources);
+        }
         if connection.id == 0 && connection.is_open() {
             commands.report_events(connection, resources);
         }

@@ -222,6 +222,14 @@ impl Resources {
         }
     }
 
+    /// Ends a controller whose host wants nothing of it to be done any more.
+    pub(crate) fn fence(&self, controller: &Arc<Controller>) {
+        controller.end();
+        for core in &self.cores {
+            core.send(QueueMessage::Fence(Arc::clone(controller)));
+        }
+    }
+
     /// Ends a controller in favour of another host.
     pub(crate) fn evict(&self, controller: &Arc<Controller>, reason: &str) {
         controller.log_ended(reason);

@@ -63,6 +63,7 @@ fn the_automaton_of_a_request_is_this_one() {
             "AtWorker: WorkerDone -> Answer, Aborted -> Answer, Abandoned -> Release",
             "Computing: WorkerDone -> QueueForBuffers, Aborted -> Answer, Abandoned -> Release",
             "Parked: HostNotified -> Answer, Aborted -> Answer, Forgotten -> Release",
+            "Resetting: HostNotified -> Answer, Aborted -> Answer, Forgotten -> Release",
             "Aborting: AbortAnswered -> Answer",
             "DataOut: RoomFree -> Send",
         ]
@@ -115,7 +116,7 @@ fn a_command_that_nobody_works_on_can_be_aborted_and_no_other() {
     let before_its_turn = [State::AwaitLimit, State::AwaitTurn, State::AwaitFused];
     let before_buffers = [State::HeldBack, State::NeedBuffer];
     let with_data = [State::BlocksClaimed];
-    let elsewhere = [State::AtWorker, State::Computing, State::Parked];
+    let elsewhere = [State::AtWorker, State::Computing, State::Parked, State::Resetting];
     assert_eq!(states, [&before_its_turn[..], &before_buffers, &with_data, &elsewhere].concat());
 }
 

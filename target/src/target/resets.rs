@@ -1,0 +1,63 @@
+//! Whether an instance of a controller is over, which a host asks by Cross-Controller Reset.
+//!
+//! An instance is over when nothing of it can be executed any more. That is one question, with one answer for all
+//! cores: no controller has these numbers now, and no queue of the subsystem does. A controller that ends takes no
+//! queue from then on, and it ends before it is forgotten. A queue is counted before its first command, until its
+//! connection is gone with all that lay in it, and no disk works for it. So the answer never changes back.
+
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+
+use ringfab_reactor::Time;
+use ringfab_spec::log::ControllerInstance;
+
+use super::Target;
+use crate::controller::{Controller, ResetNews};
+
+impl Target {
+    /// Whether controllers of this process have such an identifier. Nothing is known of any other.
+    pub(crate) fn gives_out(&self, controller_id: u16) -> bool {
+        self.table().gives_out(controller_id)
+    }
+
+    /// The controller that is this instance now.
+    pub(crate) fn find_instance(&self, instance: ControllerInstance) -> Option<Arc<Controller>> {
+        let found = self.table().find(instance.cntlid);
+        found.filter(|controller| controller.instance() == instance)
+    }
+
+    /// A controller waits for the end of another one: from now on it is woken when a queue or a controller has ended.
+    pub(crate) fn await_end(&self, asker: &Arc<Controller>) {
+        let mut resetting = self.resetting();
+        if !resetting.iter().any(|known| known.as_ptr() == Arc::as_ptr(asker)) {
+            resetting.push(Arc::downgrade(asker));
+        }
+    }
+
+    /// What has become of the resets that a controller was asked for.
+    pub(crate) fn look_at_resets(&self, asker: &Controller, now: Time) -> ResetNews {
+        let is_over = |instance| {
+            // In this order: who is not found any more takes no queue.
+            self.find_instance(instance).is_none() && !asker.subsystem().has_queues_of(instance)
+        };
+        // Without the controller's lock: what is looked at has locks of its own.
+        let in_progress = asker.state().resets.in_progress();
+        let over: Vec<ControllerInstance> = in_progress.into_iter().filter(|one| is_over(*one)).collect();
+        asker.state().resets.look(now, |instance| over.contains(&instance))
+    }
+
+    /// A queue or a controller has ended: wakes those that wait for that.
+    pub(crate) fn something_has_ended(&self) {
+        let askers: Vec<Arc<Controller>> = {
+            let mut resetting = self.resetting();
+            resetting.retain(|asker| {
+                asker.upgrade().is_some_and(|asker| asker.state().resets.are_any_in_progress())
+            });
+            resetting.iter().filter_map(Weak::upgrade).collect()
+        };
+        askers.iter().for_each(|asker| asker.events().wake());
+    }
+
+    fn resetting(&self) -> MutexGuard<'_, Vec<Weak<Controller>>> {
+        self.resetting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
