@@ -11,3 +11,4 @@ mod fused;
 mod io;
 mod memory;
 mod ranges;
+mod resets;
