@@ -29,6 +29,7 @@ const IO_PAGES: &[LogId] = &[
     LogId::FEATURE_EFFECTS,
     LogId::MI_COMMAND_EFFECTS,
     LogId::CROSS_CONTROLLER_RESET,
+    LogId::LOST_HOST_COMMUNICATION,
 ];
 const DISCOVERY_PAGES: &[LogId] = &[LogId::SUPPORTED_LOG_PAGES, LogId::ERROR_INFORMATION, LogId::DISCOVERY];
 
@@ -154,6 +155,7 @@ fn build(
         // There is no management endpoint, hence none of its commands.
         LogId::MI_COMMAND_EFFECTS => Page::zeroed(4096),
         LogId::CROSS_CONTROLLER_RESET => reset::page(controller),
+        LogId::LOST_HOST_COMMUNICATION => reset::lost_page(controller),
         // Every page that a controller has is one of these, or that of discovery.
         _ => return Err(Failure::at(Status::INVALID_LOG_PAGE, LID)),
     })
@@ -176,6 +178,9 @@ fn cut(page: &[u8], request: LogRequest) -> Result<Vec<u8>, Failure> {
 
 /// The host has seen a page: what it says is not news any more.
 fn read(controller: &Controller, page: LogId) {
+    if page == LogId::LOST_HOST_COMMUNICATION {
+        controller.state().lost.read();
+    }
     controller.events().log_read(page);
 }
 

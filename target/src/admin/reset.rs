@@ -4,13 +4,14 @@
 use std::ops::Range;
 
 use ringfab_spec::log::{
-    CrossControllerResetEntry, CrossControllerResetFlags, CrossControllerResetStatus, LostPathsHeader,
+    CrossControllerResetEntry, CrossControllerResetFlags, CrossControllerResetStatus, LostHostEntry,
+    LostPathsHeader,
 };
 
 use super::page::Page;
 use super::{AdminContext, AdminOutcome};
 use crate::command::{Command, dword_offset};
-use crate::controller::{Controller, ResetEntry};
+use crate::controller::{Controller, LostController, ResetEntry};
 use crate::failure::Failure;
 
 /// Offsets of the fields of the command.
@@ -55,6 +56,21 @@ pub(super) fn page(controller: &Controller) -> Page {
             false => CrossControllerResetStatus::IN_PROGRESS,
         };
         entry.flags = CrossControllerResetFlags::default().with_validated(true).with_initiated(true);
+        page.push(&entry);
+    }
+    page
+}
+
+/// The Lost Host Communication log page: other controllers that have lost this host.
+pub(super) fn lost_page(controller: &Controller) -> Page {
+    let entries: Vec<LostController> = controller.state().lost.entries().collect();
+    let header = LostPathsHeader::new(u16::try_from(entries.len()).expect("the log is bounded"));
+    let mut page = Page::of(&header);
+    for LostController { instance, has_quiesced } in entries {
+        let mut entry = LostHostEntry::zeroed();
+        entry.cntlid.set(instance.cntlid);
+        entry.lost = u8::from(has_quiesced);
+        entry.ciu = instance.ciu;
         page.push(&entry);
     }
     page

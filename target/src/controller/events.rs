@@ -21,6 +21,8 @@ pub(crate) enum Event {
     DiscoveryLogChanged,
     /// The reset of another controller is over, after its command was answered (type Notice).
     CrossControllerResetCompleted,
+    /// Another controller has lost this host, or has quiesced after that (type Notice).
+    LostHostCommunication,
 }
 
 impl Event {
@@ -31,6 +33,7 @@ impl Event {
             Self::NamespaceAttributeChanged => AsyncEvent::namespace_attribute_changed(),
             Self::DiscoveryLogChanged => AsyncEvent::discovery_log_change(),
             Self::CrossControllerResetCompleted => AsyncEvent::cross_controller_reset_completed(),
+            Self::LostHostCommunication => AsyncEvent::lost_host_communication(),
         };
         event.bits()
     }
@@ -42,6 +45,7 @@ impl Event {
             Self::NamespaceAttributeChanged => LogId::CHANGED_NAMESPACE_LIST,
             Self::DiscoveryLogChanged => LogId::DISCOVERY,
             Self::CrossControllerResetCompleted => LogId::CROSS_CONTROLLER_RESET,
+            Self::LostHostCommunication => LogId::LOST_HOST_COMMUNICATION,
         }
     }
 
@@ -52,13 +56,18 @@ impl Event {
             Self::NamespaceAttributeChanged => Some(8),
             Self::DiscoveryLogChanged => Some(31),
             Self::CrossControllerResetCompleted => Some(20),
+            Self::LostHostCommunication => Some(21),
         }
     }
 }
 
 /// The optional events that a controller has, as OAES of Identify Controller and as the configuration.
 pub(crate) fn supported(discovery: bool) -> u32 {
-    const IO: &[Event] = &[Event::NamespaceAttributeChanged, Event::CrossControllerResetCompleted];
+    const IO: &[Event] = &[
+        Event::NamespaceAttributeChanged,
+        Event::CrossControllerResetCompleted,
+        Event::LostHostCommunication,
+    ];
     let events = if discovery { &[Event::DiscoveryLogChanged] } else { IO };
     events.iter().filter_map(|event| event.configuration_bit()).fold(0, |bits, bit| bits | 1 << bit)
 }

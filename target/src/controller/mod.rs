@@ -12,7 +12,9 @@ mod fence;
 mod instance;
 mod io_access;
 mod keep_alive;
+mod lost;
 mod queues;
+mod quiesce;
 mod registers;
 mod resets;
 
@@ -36,7 +38,9 @@ pub(crate) use events::{Event, REQUESTS_MAX_Z as EVENT_REQUESTS_MAX_Z, supported
 pub(crate) use features::{Features, Timestamp};
 pub(crate) use io_access::IoAccess;
 pub(crate) use keep_alive::{GRANULARITY as KEEP_ALIVE_GRANULARITY, KeepAlive};
+pub(crate) use lost::{LostController, LostControllers};
 pub(crate) use queues::ConnectedQueues;
+pub(crate) use quiesce::COMMAND_QUIESCE_TIME;
 pub(crate) use registers::{LEFT_BEHIND_PATIENCE, NOT_READY, Registers, VERSION};
 pub(crate) use resets::{IN_PROGRESS_MAX as RESETS_MAX, ResetAnswer, ResetEntry, ResetNews, Resets};
 
@@ -88,6 +92,10 @@ pub(crate) struct State {
     pub(crate) queues: ConnectedQueues,
     /// Those of other controllers that its host has asked it for.
     pub(crate) resets: Resets,
+    /// Other controllers of its host that have lost it.
+    pub(crate) lost: LostControllers,
+    /// Whether others were told that it has lost its host.
+    pub(crate) loss_is_told: bool,
     /// Whether it takes no queue any more, for good.
     has_ended: bool,
     /// Whether the log says already why it ends, so that its connections need not.
@@ -143,6 +151,8 @@ impl Controller {
             features: Features::new(limits.io_queues_max, now),
             queues: ConnectedQueues::default(),
             resets: Resets::default(),
+            lost: LostControllers::default(),
+            loss_is_told: false,
             has_ended: false,
             end_is_told: false,
             stall_is_told: false,
@@ -295,6 +305,17 @@ impl Controller {
         self.io_access.has_ended()
     }
 
+    /// Whether its host has ended its use of it in order.
+    pub(crate) fn is_left(&self) -> bool {
+        self.state().registers.is_left()
+    }
+
+    /// Whether its host is to be told when other controllers of it are over.
+    pub(crate) fn awaits_others(&self) -> bool {
+        let state = self.state();
+        state.resets.are_any_in_progress() || state.lost.are_any_busy()
+    }
+
     /// Whether both are controllers of one host, in one subsystem.
     pub(crate) fn is_of_host_of(&self, other: &Self) -> bool {
         let is_same = (&self.host.nqn, self.host.id) == (&other.host.nqn, other.host.id);
@@ -376,6 +397,7 @@ impl State {
     fn begin_instance(&mut self) {
         self.instance.renew();
         self.resets.renew();
+        self.lost.renew();
     }
 
     /// Whether the controller would take a queue with this identifier now.

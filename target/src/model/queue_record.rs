@@ -25,8 +25,8 @@ pub struct QueueRecord {
     unfinished: AtomicBool,
     /// Of its controller, once it has joined that.
     instance: OnceLock<ControllerInstance>,
-    /// Positions of the disks that still work for it after its connection has ended.
-    left_on: Mutex<BTreeSet<usize>>,
+    /// Positions of the disks that still work for it, once its connection has ended.
+    left_on: Mutex<Option<BTreeSet<usize>>>,
     io: IoRecord,
 }
 
@@ -145,13 +145,14 @@ impl QueueRecord {
 
     /// Its connection has ended, and these disks still work for it.
     pub(crate) fn set_orphaned_on(&self, disks: BTreeSet<usize>) {
-        *self.left_on.lock().unwrap_or_else(PoisonError::into_inner) = disks;
+        *self.left_on.lock().unwrap_or_else(PoisonError::into_inner) = Some(disks);
     }
 
-    /// Whether a host with this identifier has left it behind with commands that a disk still works on.
+    /// Whether a host with this identifier has left it behind with commands that a disk still works on. While its
+    /// connection is ending, it may be any disk.
     pub(crate) fn is_orphaned_on(&self, host_id: &[u8; 16], disk: usize) -> bool {
-        self.is_orphan_of(host_id)
-            && self.left_on.lock().unwrap_or_else(PoisonError::into_inner).contains(&disk)
+        let left_on = || self.left_on.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_orphan_of(host_id) && left_on().as_ref().is_none_or(|disks| disks.contains(&disk))
     }
 
     /// Whether a command came since the last look.

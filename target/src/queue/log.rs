@@ -187,6 +187,16 @@ pub(crate) fn keep_alive_expired(controller: &Controller) {
     );
 }
 
+/// A host has gone from an I/O queue with commands outstanding, and from its controller with that.
+pub(super) fn io_queue_lost(controller: &Controller, queue: u16) {
+    controller.state().end_is_told = true;
+    let ((host, subsystem), peer) = (names(controller), controller.address());
+    tracing::warn!(
+        %peer, host, subsystem, controller = controller.id(), queue,
+        "controller ended: the connection of an I/O queue was lost with commands outstanding"
+    );
+}
+
 /// A host has another controller of its own end this one.
 pub(super) fn reset_by_another(controller: &Controller, asker: &Controller) {
     controller.state().end_is_told = true;

@@ -89,6 +89,8 @@ pub(crate) struct Queue {
     progress: Time,
     /// When the connection was gone.
     gone_at: Time,
+    /// Whether disks worked for it then.
+    has_left_behind: bool,
     /// Whether its controller knows that it is gone.
     has_left: bool,
     /// Of an I/O queue: where it is counted.
@@ -169,6 +171,7 @@ impl Queue {
             opened: now,
             progress: now,
             gone_at: now,
+            has_left_behind: false,
             has_left: false,
             _place: place,
         }
@@ -430,6 +433,7 @@ impl Queue {
         self.connection.phase = Phase::Disconnecting;
         self.commands.on_event_of_all(&mut self.connection, resources, Event::Abandoned);
         self.note_unfinished();
+        self.fence_others(resources);
     }
 
     /// Ends the connection now and without another word, since somebody else needs its place.
@@ -465,13 +469,43 @@ impl Queue {
             tracing::debug!(%peer, queue, ?outstanding, "requests end with their connection");
         }
         self.commands.disconnected(&mut self.connection, resources);
+        self.has_left_behind = !self.commands.table.is_idle();
         self.note_unfinished();
         self.connection.log_disconnected(disconnection, has_left, is_idle);
+        if has_left && !is_idle {
+            self.end_lost_controller(resources);
+        }
+        self.fence_others(resources);
+    }
+
+    /// A host that leaves ends its I/O queues first, and these are idle then. One that ends with commands outstanding was
+    /// lost, and so is its controller: nobody may rely on what the others are still sent.
+    fn end_lost_controller(&self, resources: &Resources) {
+        let joined = self.controller().filter(|_| self.id() != 0 && self.connection.has_joined());
+        if let Some(controller) = joined.filter(|one| !one.has_ended() && !one.is_left()) {
+            log::io_queue_lost(controller, self.id());
+            resources.lose(controller);
+        }
+    }
+
+    /// Disks work on what it has left behind: the host's other controllers wait for these.
+    fn fence_others(&self, resources: &Resources) {
+        if let Some(controller) = self.controller()
+            && self.id() != 0
+            && !self.commands.table.is_idle()
+        {
+            resources.target.fence_others(controller);
+        }
     }
 
     /// Whether the connection is gone and no disk holds anything of it.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_closed() && self.commands.table.is_idle()
+    }
+
+    /// Whether disks worked for it when its connection was gone, which others may wait for.
+    pub(crate) fn has_left_behind(&self) -> bool {
+        self.has_left_behind
     }
 
     /// Whether the connection is gone.
@@ -519,7 +553,9 @@ impl Queue {
             self.progress = now;
         } else if connection.is_up() && now >= self.progress + STALL_TIMEOUT {
             connection.stalled(resources, unfinished);
+            self.end_lost_controller(resources);
         }
+        let Self { connection, commands, .. } = self;
         commands.expire_half(connection, resources, now);
         if connection.id == 0 && connection.is_up() {
             resets::report(commands, connection, resources);

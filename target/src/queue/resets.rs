@@ -1,5 +1,5 @@
-//! Cross-Controller Reset: the admin queue of a controller has another controller of its host ended, and waits for
-//! that.
+//! Other controllers of a host: by Cross-Controller Reset an admin queue has one ended, and waits for that; and it tells
+//! of those that have lost the host.
 
 use std::sync::Arc;
 
@@ -28,9 +28,10 @@ pub(super) fn begin(resources: &Resources, asker: &Arc<Controller>, impacted: Co
 /// Answers the commands whose resets are over, or have taken long enough, and tells the host of others.
 pub(super) fn report(commands: &mut Commands, connection: &mut Connection, resources: &mut Resources) {
     let Some(controller) = connection.controller().cloned() else { return };
-    if !controller.state().resets.are_any_in_progress() {
+    if !controller.awaits_others() {
         return;
     }
+    resources.target.look_at_lost(&controller);
     let news = resources.target.look_at_resets(&controller, resources.reactor.now());
     for impacted in &news.completed {
         log::reset_is_over(&controller, *impacted);

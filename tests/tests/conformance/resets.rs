@@ -2,12 +2,14 @@
 //! one end it, and may rely on that.
 
 use std::io::Write;
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_spec::identify::IdentifyController;
 use ringfab_spec::log::{
-    ControllerInstance, CrossControllerResetEntry, CrossControllerResetStatus, LogId, LostPathsHeader,
+    ControllerInstance, CrossControllerResetEntry, CrossControllerResetStatus, LogId, LostHostEntry,
+    LostPathsHeader,
 };
 use ringfab_spec::tcp::{CapsuleResp, Digests, PduType};
 use ringfab_spec::{CompletionEntry, FromBytes, SglDescriptor, Status, SubmissionEntry};
@@ -18,8 +20,9 @@ use ringfab_tests::{PATIENCE, TestTarget, wait_until};
 
 const BLOCK: usize = 4096;
 
-/// Asynchronous Event Configuration: Cross-Controller Reset Completed.
+/// Asynchronous Event Configuration: Cross-Controller Reset Completed, and Lost Host Communication.
 const RESET_NOTICES: u32 = 1 << 20;
+const LOSS_NOTICES: u32 = 1 << 21;
 
 fn none() -> Digests {
     Digests::default()
@@ -31,11 +34,12 @@ struct Two {
     target: TestTarget,
     /// The admin queue of the one that still works.
     other: RawTcp,
+    other_id: u16,
     lost: Lost,
 }
 
 struct Lost {
-    _admin: RawTcp,
+    admin: RawTcp,
     io: [RawTcp; 2],
     instance: ControllerInstance,
 }
@@ -44,8 +48,8 @@ fn two() -> Two {
     let image = Image::new(16 * BLOCK);
     let target = TestTarget::with_device_on_cores(2, LibraryDriver(Arc::clone(&image)));
     let lost = lost(&target);
-    let (other, _) = RawTcp::attach(target.address(), none());
-    Two { image, target, other, lost }
+    let (other, other_id) = RawTcp::attach(target.address(), none());
+    Two { image, target, other, other_id, lost }
 }
 
 fn lost(target: &TestTarget) -> Lost {
@@ -55,7 +59,7 @@ fn lost(target: &TestTarget) -> Lost {
     let page = IdentifyController::read_from_bytes(&page).expect("a page");
     assert_eq!((page.cntlid.get(), page.ccrl), (controller, 4));
     let instance = ControllerInstance { cntlid: controller, ciu: page.ciu, cirn: page.cirn.get() };
-    Lost { _admin: admin, io, instance }
+    Lost { admin, io, instance }
 }
 
 /// A command that brings data.
@@ -80,6 +84,16 @@ fn log(admin: &mut RawTcp, remove_completed: bool) -> Vec<(u16, CrossControllerR
     let entries = entries.chunks(CrossControllerResetEntry::SIZE).take(header.entries.get().into());
     let entries = entries.map(|entry| CrossControllerResetEntry::read_from_bytes(entry).expect("an entry"));
     entries.map(|entry| (entry.icid.get(), entry.status)).collect()
+}
+
+/// The log page of controllers that have lost the host: which, and whether they have quiesced.
+fn lost_log(admin: &mut RawTcp) -> Vec<(u16, u8)> {
+    let sqe = SubmissionEntry::get_log_page(7, LogId::LOST_HOST_COMMUNICATION.0, 0, 0, 64, false);
+    let page = fetch(admin, sqe, 64);
+    let (header, entries) = LostPathsHeader::read_from_prefix(&page).expect("a header");
+    let entries = entries.chunks(LostHostEntry::SIZE).take(header.entries.get().into());
+    let entries = entries.map(|entry| LostHostEntry::read_from_bytes(entry).expect("an entry"));
+    entries.map(|entry| (entry.cntlid.get(), entry.lost)).collect()
 }
 
 /// Nothing is heard for a while, which has to be seen.
@@ -229,4 +243,47 @@ fn an_instance_is_reset_and_not_what_has_its_controller_identifier() {
     let pdu = two.lost.io[0].hear();
     let response = CapsuleResp::read_from_bytes(&pdu.header).expect("as long as one").cqe;
     assert!(response.status().is_success(), "controller {cntlid} is another instance, and works on");
+}
+
+#[test]
+fn an_io_queue_that_is_lost_takes_its_controller_along_and_the_host_is_told_by_another() {
+    let mut two = two();
+    let image = Arc::clone(&two.image);
+    let configure = SubmissionEntry::set_features(3, 0x0b, false, LOSS_NOTICES);
+    assert!(two.other.command(configure).status().is_success());
+    let mut io = RawTcp::attach_io(two.target.address(), none(), 1, two.other_id);
+    let held = image.hold();
+    two.write_with_the_disk(1);
+    send(&mut two.other, SubmissionEntry::async_event_request(4));
+    two.lost.io[0].stream.shutdown(Shutdown::Both).expect("it is connected");
+    assert!(two.lost.admin.ends() && two.lost.io[1].ends(), "all of its connections have ended");
+    let event = two.other.response();
+    assert_eq!((event.cid.get(), event.result()), (4, 0x001f_f502));
+    let lost = two.lost.instance.cntlid;
+    assert_eq!(lost_log(&mut two.other), [(lost, 0)], "a disk works for it");
+
+    // What the host sends again by the other controller waits for what the disk has.
+    let calls = two.image.calls();
+    io.say(&capsule(none(), SubmissionEntry::write(5, 1, 0, 1, false), &[2; BLOCK]));
+    send(&mut two.other, SubmissionEntry::async_event_request(6));
+    assert!(is_silent(&io) && two.image.calls() == calls, "the disk has not seen it");
+    drop(held);
+    let written = io.response();
+    assert_eq!((written.cid.get(), written.status()), (5, Status::SUCCESS));
+    assert_eq!(two.block(0), 2, "what came last is there");
+    assert_eq!(two.other.response().cid.get(), 6, "it has quiesced");
+    assert_eq!(lost_log(&mut two.other), [(lost, 1)]);
+    assert_eq!(lost_log(&mut two.other), [], "it was read");
+}
+
+#[test]
+fn an_io_queue_that_ends_with_nothing_outstanding_leaves_its_controller_as_hosts_do_that_leave() {
+    let mut two = two();
+    for io in &two.lost.io {
+        io.stream.shutdown(Shutdown::Both).expect("it is connected");
+    }
+    assert!(two.lost.io.iter_mut().all(RawTcp::ends));
+    let alive = two.lost.admin.command(SubmissionEntry::keep_alive(3));
+    assert!(alive.status().is_success());
+    assert_eq!(lost_log(&mut two.other), []);
 }

@@ -13,8 +13,8 @@ use ringfab_spec::{Nqn, NqnField};
 use crate::admin::{FIRMWARE, ascii};
 use crate::config::Transport;
 use crate::controller::{
-    Controller, ERROR_ENTRIES_MAX_Z, EVENT_REQUESTS_MAX_Z, KEEP_ALIVE_GRANULARITY, RESETS_MAX, VERSION,
-    supported_events,
+    COMMAND_QUIESCE_TIME, Controller, ERROR_ENTRIES_MAX_Z, EVENT_REQUESTS_MAX_Z, KEEP_ALIVE_GRANULARITY,
+    RESETS_MAX, VERSION, supported_events,
 };
 use crate::limits::NSID_MAX;
 use crate::limits::{DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX, DSM_RANGES_MAX, FUSED_BYTES_MAX};
@@ -102,12 +102,15 @@ fn io(page: &mut IdentifyController) {
         .with_flush_behavior(VolatileCacheAttributes::FLUSH_ALL_SUPPORTED);
 }
 
-/// By what a host knows this instance of the controller, and how many such others it may have reset at once.
+/// By what a host knows this instance of the controller, how many such others it may have reset at once, and how long it
+/// has to wait for one that it cannot have reset.
 fn instance(page: &mut IdentifyController, controller: &Controller) {
     let ControllerInstance { ciu, cirn, .. } = controller.instance();
     page.ciu = ciu;
     page.cirn.set(cirn);
     page.ccrl = RESETS_MAX;
+    let quiesce_ms = COMMAND_QUIESCE_TIME.as_millis();
+    page.cqt.set(u16::try_from(quiesce_ms).expect("it fits its field"));
 }
 
 /// The limits of commands that transfer nothing, or lists of ranges only. Those of Dataset Management are recommended:
