@@ -13,6 +13,7 @@
 //! | `fused` | pairs of commands that are done as one |
 //! | `authentication` | how the host proves who it is |
 //! | `early` | how many commands come before the host is let in |
+//! | `aborts` | what ends commands that wait, from outside |
 //! | `admin` | what the controller does for Fabrics and admin commands |
 //! | `resets` | the ends of other controllers that it is asked for |
 //! | `attachment` | what the queue belongs to, and the namespaces that its host sees |
@@ -21,6 +22,7 @@
 //!
 //! The states are in [`crate::resources::states`], where they are counted for all queues of the core.
 
+mod aborts;
 mod accounting;
 mod admin;
 mod attachment;
@@ -62,6 +64,7 @@ use crate::resources::scope::Scope;
 use crate::resources::{ClaimId, HostId, RequestId, Resources};
 use crate::transport::{Disconnection, Endpoint, FetchId, Link};
 use crate::worker::WorkError;
+use aborts::{Aborted, WaitingCommands};
 use attachment::Attachment;
 use automaton::Event;
 use commands::Commands;
@@ -208,7 +211,7 @@ impl Queue {
     pub(crate) fn refresh_namespaces(&mut self, resources: &mut Resources) {
         if let Some(attached) = &mut self.connection.attached {
             attached.refresh_namespaces(resources);
-            self.commands.end_refused(&mut self.connection, resources);
+            self.waiting(resources).end_refused();
         }
     }
 
@@ -325,10 +328,14 @@ impl Queue {
         self.commands.claimed(&mut self.connection, resources, claim)
     }
 
-    /// Aborts a command that still waits. One that a disk or the network works on is left to complete.
+    /// Aborts a command that still waits. Returns whether it has ended at once; one that a disk works on goes on.
     pub(crate) fn abort(&mut self, resources: &mut Resources, command_id: u16) -> bool {
         // Another connection may be the queue that is meant.
-        self.connection.has_joined() && self.commands.abort(&mut self.connection, resources, command_id)
+        self.connection.has_joined() && self.waiting(resources).abort(command_id) == Aborted::AtOnce
+    }
+
+    fn waiting<'a>(&'a mut self, resources: &'a mut Resources) -> WaitingCommands<'a> {
+        WaitingCommands { commands: &mut self.commands, connection: &mut self.connection, resources }
     }
 
     /// An Abort that ran elsewhere (or here) has an answer: whether the command was aborted.
@@ -561,7 +568,7 @@ impl Queue {
             resets::report(commands, connection, resources);
         }
         if connection.id == 0 && connection.is_open() {
-            commands.report_events(connection, resources);
+            WaitingCommands { commands, connection, resources }.report_events();
         }
         self.end_when_quiet(resources);
     }
