@@ -17,6 +17,8 @@ pub(crate) enum Event {
     InternalError,
     /// Namespaces appeared, vanished or changed size (type Notice).
     NamespaceAttributeChanged,
+    /// Access groups have other states or namespaces (type Notice).
+    AccessChanged,
     /// The discovery log page changed (type Notice).
     DiscoveryLogChanged,
 }
@@ -27,6 +29,7 @@ impl Event {
         let event = match self {
             Self::InternalError => AsyncEvent::error(ErrorInfo::TRANSIENT_INTERNAL_ERROR),
             Self::NamespaceAttributeChanged => AsyncEvent::namespace_attribute_changed(),
+            Self::AccessChanged => AsyncEvent::ana_change(),
             Self::DiscoveryLogChanged => AsyncEvent::discovery_log_change(),
         };
         event.bits()
@@ -37,6 +40,7 @@ impl Event {
         match self {
             Self::InternalError => LogId::ERROR_INFORMATION,
             Self::NamespaceAttributeChanged => LogId::CHANGED_NAMESPACE_LIST,
+            Self::AccessChanged => LogId::ANA,
             Self::DiscoveryLogChanged => LogId::DISCOVERY,
         }
     }
@@ -46,6 +50,7 @@ impl Event {
         match self {
             Self::InternalError => None,
             Self::NamespaceAttributeChanged => Some(8),
+            Self::AccessChanged => Some(11),
             Self::DiscoveryLogChanged => Some(31),
         }
     }
@@ -53,8 +58,11 @@ impl Event {
 
 /// The optional events that a controller has, as OAES of Identify Controller and as the configuration.
 pub(crate) fn supported(discovery: bool) -> u32 {
-    let event = if discovery { Event::DiscoveryLogChanged } else { Event::NamespaceAttributeChanged };
-    1 << event.configuration_bit().expect("notices have a bit")
+    let events: &[Event] = match discovery {
+        true => &[Event::DiscoveryLogChanged],
+        false => &[Event::NamespaceAttributeChanged, Event::AccessChanged],
+    };
+    events.iter().filter_map(|event| event.configuration_bit()).fold(0, |all, bit| all | 1 << bit)
 }
 
 /// Tells the core of the admin queue that [`AsyncEvents::next`] has something. It is called from any thread, and must
@@ -76,6 +84,11 @@ impl AsyncEvents {
 
     pub(crate) fn configure(&self, configuration: u32) {
         self.events().configuration = configuration;
+    }
+
+    /// Whether the host has asked for events of a kind.
+    pub(crate) fn wants(&self, event: Event) -> bool {
+        event.configuration_bit().is_none_or(|bit| self.configuration() & 1 << bit != 0)
     }
 
     /// Parks a request. False when as many wait as may.

@@ -4,6 +4,7 @@
 //! for long. Its events have a lock of their own. I/O reads only the atomics; the cores have tables of their own of the
 //! namespaces.
 
+mod access_log;
 mod candidate;
 mod errors;
 mod events;
@@ -36,6 +37,7 @@ pub(crate) use keep_alive::{GRANULARITY as KEEP_ALIVE_GRANULARITY, KeepAlive};
 pub(crate) use queues::ConnectedQueues;
 pub(crate) use registers::{LEFT_BEHIND_PATIENCE, NOT_READY, Registers, VERSION};
 
+use access_log::AccessLog;
 use events::AsyncEvents;
 use io_access::IoGate;
 
@@ -65,6 +67,7 @@ pub struct Controller {
     io_access: IoGate,
     write_cache: AtomicBool,
     events: AsyncEvents,
+    access: AccessLog,
     state: Mutex<State>,
 }
 
@@ -133,6 +136,7 @@ impl Controller {
             io_access: IoGate::new(),
             write_cache: AtomicBool::new(true),
             events: AsyncEvents::default(),
+            access: AccessLog::default(),
             state: Mutex::new(state),
         }
     }
@@ -314,6 +318,7 @@ impl Controller {
     /// A controller level reset: what the host configured is forgotten, except its keep-alive timeout.
     fn reset(&self, state: &mut State, now: Time) {
         self.events.reset();
+        self.access.reset();
         state.features = Features::new(self.limits.io_queues_max, now);
         self.set_write_cache(true);
     }

@@ -225,8 +225,8 @@ impl Target {
         let mut table = self.table();
         let newcomer =
             NewController { address, nqn: &connect.host.nqn, discovery: subsystem.is_discovery(), unproved };
+        let id = table.next_id(|id| request.served.may_give(&subsystem, id))?;
         let evicted = table.make_room(&newcomer, now)?;
-        let id = table.next_id();
         let controller = Arc::new(Controller::new(ControllerParameters {
             id,
             subsystem,
