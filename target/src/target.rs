@@ -23,12 +23,12 @@ pub use psk::NoPsk;
 pub(crate) use psk::tls_key_age;
 pub(crate) use refusal::Refusal;
 
-use crate::config::Config;
+use crate::config::{Config, OnLostDisk};
 use crate::controller::{Controller, Event};
 use crate::identity::Identity;
 use crate::known_disks::KnownDisks;
 use crate::model::namespace::Indexes;
-use crate::model::{Difference, Epoch, Namespace, Served, ServedError, Subsystem};
+use crate::model::{Difference, Epoch, Namespace, Served, ServedError, ServedSubsystem, Subsystem};
 use crate::placement::Placement;
 use end_watch::EndWatch;
 use generated::GeneratedPsks;
@@ -143,6 +143,9 @@ impl Target {
         for shown in &difference.shown {
             tell(shown.after.subsystem(), shown.nsid, &|host| shown.concerns(host));
         }
+        if difference.changes_access_logs() {
+            self.access_may_have_changed(|_| true);
+        }
         if difference.discovery {
             let discovery = controllers.iter().filter(|one| one.is_discovery());
             discovery.for_each(|one| one.events().post(Event::DiscoveryLogChanged));
@@ -160,6 +163,20 @@ impl Target {
             .iter()
             .filter(sees)
             .for_each(|controller| controller.events().namespace_changed(nsid));
+        let follows =
+            |one: &ServedSubsystem| one.groups().on_lost_disk(one.groups().of(nsid)) != OnLostDisk::Error;
+        self.access_may_have_changed(|one| Arc::ptr_eq(one.subsystem(), subsystem) && follows(one));
+    }
+
+    /// The log page of access groups may be another one for controllers of these subsystems: their hosts are told if it
+    /// is. Calls the wakes of controllers.
+    fn access_may_have_changed(&self, concerns: impl Fn(&ServedSubsystem) -> bool) {
+        let served = self.served();
+        for controller in self.controllers() {
+            if let Some(own) = served.of(controller.subsystem()).filter(|own| concerns(own)) {
+                controller.access_may_have_changed(own);
+            }
+        }
     }
 
     /// The admin queue of a controller has ended: it takes no further queue, and its identifier is free. Its I/O queues

@@ -11,6 +11,7 @@ use ringfab_spec::identify::{Cns, CommandSet, CommandSetVector, CommandSetVector
 use super::page::Page;
 use super::{AdminContext, AdminOutcome, NSID};
 use crate::command::{Command, dword_offset};
+use crate::config::DEFAULT_ANA_GROUP;
 use crate::controller::Controller;
 use crate::failure::Failure;
 use crate::limits::{NSID_BROADCAST, NSID_MAX};
@@ -31,7 +32,8 @@ pub(super) fn identify(
     }
     let page = match cns {
         Cns::NAMESPACE | Cns::ALLOCATED_NAMESPACE => {
-            in_range(controller, context, command)?.as_deref().map_or_else(empty, namespace::namespace)
+            let found = in_range(controller, context, command)?;
+            found.map_or_else(empty, |one| namespace::namespace(&one, group_of(controller, context, &one)))
         }
         Cns::CONTROLLER => Page::of(&controller::controller(controller)),
         Cns::ACTIVE_NAMESPACES | Cns::ALLOCATED_NAMESPACES => list(controller, context, command)?,
@@ -51,7 +53,8 @@ pub(super) fn identify(
             list(controller, context, command)?
         }
         Cns::INDEPENDENT_NAMESPACE => {
-            in_range(controller, context, command)?.as_deref().map_or_else(empty, namespace::independent)
+            let found = in_range(controller, context, command)?;
+            found.map_or_else(empty, |one| namespace::independent(&one, group_of(controller, context, &one)))
         }
         Cns::NAMESPACE_CONTROLLERS => {
             // There is no such list of all namespaces.
@@ -77,6 +80,12 @@ pub(super) fn identify(
 
 fn empty() -> Page {
     Page::zeroed(DATA_LEN)
+}
+
+/// The access group of a namespace.
+fn group_of(controller: &Controller, context: &AdminContext<'_>, namespace: &Namespace) -> u32 {
+    let served = context.served.of(controller.subsystem());
+    served.map_or(DEFAULT_ANA_GROUP, |served| served.groups().of(namespace.nsid()))
 }
 
 const INVALID_NSID: Failure = Failure::at(Status::INVALID_NAMESPACE, NSID);

@@ -1,5 +1,6 @@
 //! Get Log Page (NVM Express Base 2.0, section 5.16).
 
+mod ana;
 mod effects;
 mod errors;
 mod health;
@@ -26,6 +27,7 @@ const IO_PAGES: &[LogId] = &[
     LogId::FIRMWARE_SLOT,
     LogId::CHANGED_NAMESPACE_LIST,
     LogId::COMMAND_EFFECTS,
+    LogId::ANA,
     LogId::FEATURE_EFFECTS,
     LogId::MI_COMMAND_EFFECTS,
     LogId::CROSS_CONTROLLER_RESET,
@@ -151,6 +153,7 @@ fn build(
         LogId::FIRMWARE_SLOT => firmware_slot(),
         LogId::CHANGED_NAMESPACE_LIST => changed_namespaces(controller),
         LogId::COMMAND_EFFECTS => effects::commands(controller, command.u8(effects::CSI))?,
+        LogId::ANA => ana::page(controller, context, command),
         LogId::FEATURE_EFFECTS => effects::features(controller),
         // There is no management endpoint, hence none of its commands.
         LogId::MI_COMMAND_EFFECTS => Page::zeroed(4096),

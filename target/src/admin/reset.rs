@@ -25,14 +25,16 @@ pub(super) fn reset(
     command: Command<'_>,
 ) -> Result<AdminOutcome, Failure> {
     let impacted = command.entry().impacted_controller();
-    if impacted.cntlid == controller.id() || !context.target.gives_out(impacted.cntlid) {
-        return Err(Failure::invalid_field(ICID));
-    }
     if impacted.ciu == 0 {
         return Err(Failure::invalid_field(CIU));
     }
     let found = context.target.find_instance(impacted);
-    if found.as_ref().is_some_and(|found| !are_of_one_host(found, controller)) {
+    // Of an identifier that another process gives, nothing is known here. One that is gone is over.
+    let is_ours = match &found {
+        Some(found) => are_of_one_host(found, controller),
+        None => context.served.may_give(controller.subsystem(), impacted.cntlid),
+    };
+    if impacted.cntlid == controller.id() || !is_ours {
         return Err(Failure::invalid_field(ICID));
     }
     let mut state = controller.state();

@@ -18,7 +18,9 @@ use ringfab_process::log::NEVER_FOLDED;
 use super::change::{OpenedDisks, apply};
 use super::configured::Configured;
 use super::status::View;
-use crate::config::{Change, Config, ListenerConfig, NamespaceConfig, Source, difference, places};
+use crate::config::{
+    AccessGroup, AccessGroups, Change, Config, ListenerConfig, NamespaceConfig, Source, difference, places,
+};
 use crate::confinement;
 use crate::core::{AllCores as _, Cores};
 use crate::disk_identity::{DiskIdentity, Sharing};
@@ -404,6 +406,19 @@ fn edit_draft(
         }
         Change::NamespaceShown { nqn, nsid, new, .. } => {
             draft.show_namespace(nqn, *nsid, new).map_err(served)
+        }
+        Change::NamespaceGrouped { nqn, nsid, new, .. } => {
+            draft.group_namespace(nqn, *nsid, *new).map_err(served)
+        }
+        Change::AnaGroupChanged { nqn, group, new, .. } => {
+            let set = |groups: &mut AccessGroups| match *new == AccessGroup::default() {
+                true => drop(groups.remove(group)),
+                false => drop(groups.insert(*group, new.clone())),
+            };
+            draft.set_access_groups(nqn, set).map_err(served)
+        }
+        Change::DiscoveryListenersChanged { nqn, new, .. } => {
+            draft.set_discovery_listeners(nqn, new).map_err(served)
         }
         Change::NamespaceLimited { nqn, nsid, new, .. } => {
             draft.limit_namespace(nqn, *nsid, new).map_err(served)

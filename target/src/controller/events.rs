@@ -17,6 +17,8 @@ pub(crate) enum Event {
     InternalError,
     /// Namespaces appeared, vanished or changed size (type Notice).
     NamespaceAttributeChanged,
+    /// Access groups have other states or namespaces (type Notice).
+    AccessChanged,
     /// The discovery log page changed (type Notice).
     DiscoveryLogChanged,
     /// The reset of another controller is over, after its command was answered (type Notice).
@@ -31,6 +33,7 @@ impl Event {
         let event = match self {
             Self::InternalError => AsyncEvent::error(ErrorInfo::TRANSIENT_INTERNAL_ERROR),
             Self::NamespaceAttributeChanged => AsyncEvent::namespace_attribute_changed(),
+            Self::AccessChanged => AsyncEvent::ana_change(),
             Self::DiscoveryLogChanged => AsyncEvent::discovery_log_change(),
             Self::CrossControllerResetCompleted => AsyncEvent::cross_controller_reset_completed(),
             Self::LostHostCommunication => AsyncEvent::lost_host_communication(),
@@ -43,6 +46,7 @@ impl Event {
         match self {
             Self::InternalError => LogId::ERROR_INFORMATION,
             Self::NamespaceAttributeChanged => LogId::CHANGED_NAMESPACE_LIST,
+            Self::AccessChanged => LogId::ANA,
             Self::DiscoveryLogChanged => LogId::DISCOVERY,
             Self::CrossControllerResetCompleted => LogId::CROSS_CONTROLLER_RESET,
             Self::LostHostCommunication => LogId::LOST_HOST_COMMUNICATION,
@@ -54,6 +58,7 @@ impl Event {
         match self {
             Self::InternalError => None,
             Self::NamespaceAttributeChanged => Some(8),
+            Self::AccessChanged => Some(11),
             Self::DiscoveryLogChanged => Some(31),
             Self::CrossControllerResetCompleted => Some(20),
             Self::LostHostCommunication => Some(21),
@@ -65,6 +70,7 @@ impl Event {
 pub(crate) fn supported(discovery: bool) -> u32 {
     const IO: &[Event] = &[
         Event::NamespaceAttributeChanged,
+        Event::AccessChanged,
         Event::CrossControllerResetCompleted,
         Event::LostHostCommunication,
     ];
@@ -91,6 +97,11 @@ impl AsyncEvents {
 
     pub(crate) fn configure(&self, configuration: u32) {
         self.events().configuration = configuration;
+    }
+
+    /// Whether the host has asked for events of a kind.
+    pub(crate) fn wants(&self, event: Event) -> bool {
+        event.configuration_bit().is_none_or(|bit| self.configuration() & 1 << bit != 0)
     }
 
     /// Parks a request. False when as many wait as may.

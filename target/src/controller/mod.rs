@@ -4,6 +4,7 @@
 //! for long. Its events have a lock of their own. I/O reads only the atomics; the cores have tables of their own of the
 //! namespaces.
 
+mod access_log;
 mod candidate;
 mod errors;
 mod events;
@@ -44,6 +45,7 @@ pub(crate) use quiesce::COMMAND_QUIESCE_TIME;
 pub(crate) use registers::{LEFT_BEHIND_PATIENCE, NOT_READY, Registers, VERSION};
 pub(crate) use resets::{IN_PROGRESS_MAX as RESETS_MAX, ResetAnswer, ResetEntry, ResetNews, Resets};
 
+use access_log::AccessLog;
 use events::AsyncEvents;
 use instance::Instance;
 use io_access::IoGate;
@@ -76,6 +78,7 @@ pub struct Controller {
     epoch: Arc<Epoch>,
     write_cache: AtomicBool,
     events: AsyncEvents,
+    access: AccessLog,
     state: Mutex<State>,
 }
 
@@ -171,6 +174,7 @@ impl Controller {
             epoch,
             write_cache: AtomicBool::new(true),
             events: AsyncEvents::default(),
+            access: AccessLog::default(),
             state: Mutex::new(state),
         }
     }
@@ -370,6 +374,7 @@ impl Controller {
     /// A controller level reset: what the host configured is forgotten, except its keep-alive timeout.
     fn reset(&self, state: &mut State, now: Time) {
         self.events.reset();
+        self.access.reset();
         state.features = Features::new(self.limits.io_queues_max, now);
         self.set_write_cache(true);
     }

@@ -68,7 +68,7 @@ impl Core {
         let Self { resources, queues, listeners, .. } = self;
         resources.served = served;
         resources.target.epoch.begin();
-        if difference.is_restricted() || !difference.closed.is_empty() {
+        if difference.is_restricted() || !difference.closed.is_empty() || difference.access_groups {
             queues.iter_mut().for_each(|queue| queue.refresh_namespaces(resources));
         }
         resources.refresh_limits();

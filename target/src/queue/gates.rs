@@ -124,7 +124,9 @@ impl Attachment {
     /// Whether the host still sees the namespace at this place of the table, and may use it so.
     fn judge(&self, resources: &Resources, nsid: u32, disk: usize, access: Access) -> Result<(), Failure> {
         let seen = self.namespace(resources, nsid).filter(|namespace| namespace.index() == disk);
-        NamespaceView::of(seen.ok_or(nvm::NO_NAMESPACE)?).check(access)
+        self.check_access(resources, nsid)?;
+        let checked = NamespaceView::of(seen.ok_or(nvm::NO_NAMESPACE)?).check(access);
+        checked.map_err(|failure| self.explained(resources, nsid, failure))
     }
 
     /// Whether somebody else has claimed what a command is in.

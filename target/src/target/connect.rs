@@ -219,10 +219,10 @@ impl Target {
         let mut table = self.table();
         let newcomer =
             NewController { address, nqn: &connect.host.nqn, discovery: subsystem.is_discovery(), unproved };
+        let id = table.next_id(|id| request.served.may_give(&subsystem, id))?;
         let evicted = table.make_room(&newcomer, now)?;
         // Whoever does not find it any more may rely on it to take no queue.
         evicted.iter().for_each(|evicted| evicted.end());
-        let id = table.next_id();
         let controller = Arc::new(Controller::new(ControllerParameters {
             id,
             subsystem,

@@ -15,11 +15,6 @@ use super::Target;
 use crate::controller::{Controller, Event, ResetNews, are_of_one_host};
 
 impl Target {
-    /// Whether controllers of this process have such an identifier. Nothing is known of any other.
-    pub(crate) fn gives_out(&self, controller_id: u16) -> bool {
-        self.table().gives_out(controller_id)
-    }
-
     /// The controller that is this instance now.
     pub(crate) fn find_instance(&self, instance: ControllerInstance) -> Option<Arc<Controller>> {
         let found = self.table().find(instance.cntlid);

@@ -13,7 +13,7 @@ use crate::model::Namespace;
 /// What the target likes itself, where a disk does not say better: runs of the size of a large buffer.
 const OPTIMAL_WRITE_BYTES: u32 = 128 << 10;
 
-pub(super) fn namespace(namespace: &Namespace) -> Page {
+pub(super) fn namespace(namespace: &Namespace, group: u32) -> Page {
     let mut page = IdentifyNamespace::zeroed();
     let blocks = namespace.blocks();
     page.nsze.set(blocks);
@@ -32,6 +32,7 @@ pub(super) fn namespace(namespace: &Namespace) -> Page {
     page.mcl.set(copy_bytes(COPY_BYTES_MAX));
     page.msrc_z = u8::try_from(COPY_RANGES_MAX - 1).expect("it fits its field");
     page.nsattr = attributes(namespace);
+    page.anagrpid.set(group);
     page.nguid = *namespace.nguid();
     let shift = u8::try_from(namespace.block_shift()).expect("below 32");
     page.lbaf[0] = LbaFormat::default().with_lbads(shift);
@@ -39,11 +40,12 @@ pub(super) fn namespace(namespace: &Namespace) -> Page {
 }
 
 /// What does not depend on the command set; the only page that tells whether the namespace is ready.
-pub(super) fn independent(namespace: &Namespace) -> Page {
+pub(super) fn independent(namespace: &Namespace, group: u32) -> Page {
     let mut page = IndependentNamespace::zeroed();
     page.nsfeat = NamespaceFeatures::default().with_uidreuse(true).bits();
     page.nmic = NamespaceSharing::default().with_shared(true);
     page.nsattr = attributes(namespace);
+    page.anagrpid.set(group);
     page.nstat = NamespaceStatus::default().with_nrdy(namespace.is_ready());
     Page::of(&page)
 }
