@@ -9,6 +9,7 @@ use ringfab_reactor::{Time, TimerId};
 use ringfab_spec::CompletionEntry;
 
 use crate::error::{ConnectError, IoError, SubmitError};
+use crate::fences::Fences;
 use crate::messages::{Message, ToFollower, ToLeader};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
@@ -18,12 +19,16 @@ use crate::resources::{Resources, Route, timer_token};
 use crate::transport::{Arrival, ConnectionEvent};
 use crate::volume::{NamedPath, Volumes};
 
+mod instances;
+
 /// The volumes of a subsystem, and the paths to it.
 pub(crate) struct Attachment {
     id: ControllerId,
     volumes: Volumes,
     /// By their names.
     paths: Vec<Path>,
+    /// Lost instances of their controllers; only the engine that leads has any.
+    fences: Fences,
     /// The timer of the reactor for what is due next.
     armed: Option<(Time, TimerId)>,
 }
@@ -64,7 +69,7 @@ impl Attachment {
     }
 
     fn with_paths(id: ControllerId, volumes: Volumes, paths: Vec<Path>, resources: &mut Resources) -> Self {
-        let mut this = Self { id, volumes, paths, armed: None };
+        let mut this = Self { id, volumes, paths, fences: Fences::default(), armed: None };
         this.settle(resources);
         this
     }
@@ -215,15 +220,19 @@ impl Attachment {
         let mut settled = false;
         while !settled {
             settled = true;
-            for (path, id) in self.paths.iter_mut().zip((0..).map(PathId)) {
+            for index in 0..self.paths.len() {
+                let (id, path) = (PathId(index as u16), &mut self.paths[index]);
                 path.liveness().set_delayed(self.volumes.delayed(id));
-                self.volumes.take_back(resources, id, path.reports().unanswered());
-                if let Some(event) = path.reports().next() {
-                    let from = NamedPath { id, path };
+                let connection = path.connection();
+                self.volumes.take_back(id, connection, path.reports().unanswered());
+                let Some(event) = path.reports().next() else { continue };
+                settled = false;
+                if let Some(event) = self.on_instance_event(resources, id, event) {
+                    let from = NamedPath { id, path: &mut self.paths[index] };
                     on_path_event(&mut self.volumes, resources, self.id, from, event);
-                    settled = false;
                 }
             }
+            settled = settled && !self.fence(resources);
             if settled {
                 self.volumes.dispatch(resources, &mut self.paths);
                 settled = !self.drain(resources);
@@ -243,7 +252,7 @@ impl Attachment {
     /// Sets the reactor's timer to the next thing to do.
     fn arm(&mut self, resources: &mut Resources) {
         let paths = self.paths.iter().map(Path::next_deadline);
-        let at = paths.chain([self.volumes.due()]).min().unwrap_or(Time::MAX);
+        let at = paths.chain([self.volumes.due(), self.fences.due()]).min().unwrap_or(Time::MAX);
         if self.armed.is_some_and(|(armed, _)| armed == at) {
             return;
         }
@@ -272,7 +281,7 @@ fn on_path_event(
         PathEvent::QueuesConnected => path.role().queues_connected(volumes.needed()),
         PathEvent::Adopt(found) => volumes.adopt(resources, found.to_vec()),
         PathEvent::Ready { reconnected } => {
-            volumes.path_is_ready(resources.now(), id, path.peer());
+            volumes.path_is_ready(id);
             resources.events.push_with(|| HostEvent::Ready { controller, path: id, reconnected });
         }
         PathEvent::Lost(error) => {

@@ -93,6 +93,11 @@ impl Followers {
         1 + self.list.len() as u16
     }
 
+    /// The attempt to connect, counted.
+    pub(super) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
     /// Tells all of them.
     pub(crate) fn tell(&self, what: &ToFollower) {
         for one in self.list.iter().filter(|one| one.state != State::Left) {

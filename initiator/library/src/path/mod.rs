@@ -12,6 +12,7 @@
 mod admin;
 mod connector;
 mod followers;
+pub(crate) mod instance;
 mod io_queues;
 mod keep_alive;
 mod leader;
@@ -48,6 +49,8 @@ use connector::Connector;
 pub(crate) use connector::QueueShare;
 pub(crate) use followers::Followers;
 use followers::Request;
+use instance::Instances;
+pub(crate) use instance::{Instance, LostEntry, ResetAnswer, ResetEntry};
 pub(crate) use io_queues::{IoQueues, SLOW_IO};
 use keep_alive::KeepAlive;
 pub use leader::SharedController;
@@ -74,6 +77,7 @@ pub(crate) struct Path {
     liveness: Liveness,
     timers: Timers,
     notices: Notices,
+    instances: Instances,
     /// What the controller said of itself, once it was ready.
     info: Option<ControllerInfo>,
     /// Why it closes, unless that was asked for.
@@ -120,6 +124,7 @@ impl Path {
             liveness: Liveness::default(),
             timers: Timers::default(),
             notices: Notices::new(options.url.peer()),
+            instances: Instances::default(),
             info: None,
             trouble: None,
             reports: Reports::default(),
@@ -444,6 +449,9 @@ impl Path {
                 tracing::debug!(peer = self.peer(), %status, "no asynchronous events");
             }
             Owner::AsyncEvent => self.on_async_event(resources, entry),
+            Owner::Reset(_) | Owner::ResetLog | Owner::LostHostLog => {
+                instance::on_answer(self, &command, entry)
+            }
         }
         if self.phase.is_connected() {
             self.queues.admin.send_waiting(resources);
@@ -455,6 +463,7 @@ impl Path {
     fn on_async_event(&mut self, resources: &mut Resources, entry: &CompletionEntry) {
         let changed = answers::is_namespace_change(entry);
         tracing::info!(peer = self.peer(), dw0 = entry.dw0.get(), changed, "asynchronous event");
+        instance::on_event(self, resources, entry);
         if answers::is_discovery_log_change(entry) {
             self.reports.push(PathEvent::DiscoveryLogChanged);
         }
@@ -474,6 +483,7 @@ impl Path {
             Owner::Admin(_) => self.queues.admin.keep(command),
             Owner::Sequence => self.sequence.take_back(*command),
             Owner::KeepAlive | Owner::AsyncEvent | Owner::Abort => {}
+            Owner::Reset(_) | Owner::ResetLog | Owner::LostHostLog => {}
         }
     }
 
@@ -493,6 +503,9 @@ impl Path {
         }
         let facts = self.sequence.facts();
         let info = facts.describe(self.keep_alive.timeout());
+        let instance =
+            Instance::new(info.cntlid, &facts.controller.lost_paths, info.keep_alive, &self.options);
+        self.instances.begin(self.role.connection(), Some(instance));
         self.role.tell_live(&info, namespaces, facts.retry_delays, reconnected);
         self.reports.push(PathEvent::Ready { reconnected });
         // A discovery controller need not have events, and only that of its log page concerns us.
@@ -583,6 +596,7 @@ impl Path {
             ToFollower::Live { info, namespaces, retry_delays, reconnected } => {
                 // It may have lost a connection meanwhile, which the leader has not heard of.
                 if self.advance(resources, Trigger::Ready) {
+                    self.instances.begin(self.role.connection(), None);
                     self.info = Some(Arc::unwrap_or_clone(info));
                     self.sequence.set_retry_delays(retry_delays);
                     self.reports.push(PathEvent::Adopt(namespaces));
@@ -615,6 +629,7 @@ impl Path {
             ToFollower::Reconnecting { attempt, delay } => {
                 self.reports.push(PathEvent::Reconnecting { attempt, delay });
             }
+            ToFollower::Over { first, last } => self.reports.push(PathEvent::Over { first, last }),
             ToFollower::FailFast => self.reports.push(PathEvent::FailFast),
             ToFollower::Changed => self.reports.push(PathEvent::NamespacesChanged),
             ToFollower::Rescanned(Some(found)) => {
@@ -669,6 +684,10 @@ impl Path {
         for command in self.queues.close(resources, orderly) {
             self.keep(Some(command));
         }
+        // A controller that has shut down has nothing in hand.
+        if let Some(instance) = self.instances.end().filter(|_| !orderly) {
+            self.reports.push(PathEvent::InstanceLost(instance));
+        }
     }
 
     /// Goes on when the last connection of all engines has ended.
@@ -678,6 +697,7 @@ impl Path {
             return;
         }
         self.queues.forget(resources);
+        self.reports.push(PathEvent::Closed);
         self.queues.admin.end_waiting(resources, self.handle.controller);
         self.advance(resources, Trigger::Closed);
     }

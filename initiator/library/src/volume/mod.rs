@@ -2,10 +2,12 @@
 //!
 //! Volumes own the commands that are on no path. Those that wait for a path are in a line for each access group
 //! ([`lines`]). Those that a path has answered with "try again" wait for that. Those that a lost path has not answered
-//! are [`held`] until something says that they are over, and then go on by the next open path.
+//! are [`held`] until its controller executes none of them any more, and then go on by the next open path. A new command
+//! that changes the same blocks waits with them; any other overtakes them.
 //!
 //! What a path tells concerns that path. [`subsystem`] says what it means for all I/O.
 
+mod extents;
 mod held;
 mod lines;
 mod replaced;
@@ -44,6 +46,8 @@ pub(crate) struct Volumes {
     lines: Lines,
     /// I/O that waits for something else, of each path that had it last.
     aside: Vec<Aside>,
+    /// I/O that changes blocks which something that is held may still change.
+    behind: Vec<BoxedCommand>,
     /// Submissions so far: the order of a replay.
     order: u64,
     /// What was written to since it was attached.
@@ -82,6 +86,7 @@ impl Volumes {
             subsystem: Subsystem::new(paths),
             lines: Lines::new(capacity),
             aside: (0..paths).map(|_| Aside::default()).collect(),
+            behind: Vec::new(),
             order: 0,
             written: WrittenNamespaces::default(),
             delayed_logged: Time::ZERO,
@@ -95,7 +100,7 @@ impl Volumes {
 
     /// Commands that no path has.
     pub(crate) fn outstanding(&self) -> usize {
-        self.lines.len() + self.aside.iter().map(Aside::len).sum::<usize>()
+        self.lines.len() + self.behind.len() + self.aside.iter().map(Aside::len).sum::<usize>()
     }
 
     /// Commands that wait for another try, of those that a path has answered.
@@ -140,9 +145,8 @@ impl Volumes {
             return Ok(false);
         }
         let line = self.lines.of_group(group);
-        if !self.lines.is_empty() || self.subsystem.is_rescanning() {
-            self.lines.push(line, command);
-            return Ok(self.dispatch(resources, paths));
+        if !self.lines.is_empty() || self.subsystem.is_watchful() {
+            return Ok(self.submit_watchfully(resources, paths, line, command));
         }
         // There is nothing that it would overtake.
         let sent = self.send_at_once(resources, paths, line, command);
@@ -150,6 +154,27 @@ impl Volumes {
             self.lines.push(line, command);
             false
         }))
+    }
+
+    /// Lets a command wait, or sends it, while others wait or blocks may still be changed by what is held.
+    fn submit_watchfully(
+        &mut self,
+        resources: &mut Resources,
+        paths: &mut [Path],
+        line: usize,
+        command: Box<Command>,
+    ) -> bool {
+        if self.overlaps(&command) {
+            self.behind.push(command);
+            return false;
+        }
+        self.lines.push(line, command);
+        self.dispatch(resources, paths)
+    }
+
+    /// Whether a command changes blocks that something which is held may still change.
+    fn overlaps(&mut self, command: &Command) -> bool {
+        self.aside.iter_mut().any(|aside| aside.held.overlap(command))
     }
 
     /// Whether a request can be a command, which it is made to fit; returns the bytes of a block, and the access group.
@@ -255,17 +280,9 @@ impl Volumes {
         self.try_again(resources, path, command, status);
     }
 
-    /// A path leads here, perhaps again: I/O goes on. What it had before is over, because its controller first ends or
-    /// fences that.
-    pub(crate) fn path_is_ready(&mut self, now: Time, path: PathId, peer: &str) {
+    /// A path leads here, perhaps again: I/O goes on.
+    pub(crate) fn path_is_ready(&mut self, path: PathId) {
         self.subsystem.path_is_ready(path);
-        let held = &mut self.aside[path.index()].held;
-        if let Some(since) = held.since() {
-            let (commands, after) = (held.len(), now.since(since));
-            tracing::debug!(peer, commands, ?after, "connected again: what was sent before is over");
-        }
-        let over = held.release();
-        self.wait_again(over);
     }
 
     /// A path was lost. What it has not answered is held.
@@ -274,21 +291,55 @@ impl Volumes {
         self.release_of(path);
     }
 
-    /// Commands that a path was sent and has not answered.
-    pub(crate) fn take_back(
+    /// Commands that a path was sent on a connection and has not answered. They are held, and so are all that wait and
+    /// change the same blocks.
+    pub(crate) fn take_back(&mut self, path: PathId, connection: u32, commands: &mut Vec<BoxedCommand>) {
+        if commands.is_empty() {
+            return;
+        }
+        let unprotected = !self.options.protections.hold_changes;
+        for command in commands.drain(..) {
+            debug_assert!(matches!(command.owner, Owner::Io(_)), "I/O only");
+            self.aside[path.index()].held.push(connection, command, unprotected);
+        }
+        self.look_at_held();
+        let waiting = self.lines.take_all();
+        self.wait_again(waiting);
+    }
+
+    /// The connections of a path have ended on this engine: no buffer is in use there any more. What changes nothing
+    /// goes on.
+    pub(crate) fn path_has_closed(&mut self, resources: &mut Resources, path: PathId) {
+        let held = &mut self.aside[path.index()].held;
+        let (go_on, gone) = (held.have_ended(), held.take_gone());
+        self.end_gone(resources, gone);
+        self.wait_again(go_on);
+        self.fail_if_failing(resources, IoError::NoPath);
+    }
+
+    /// Nothing of these connections of a path is executed any more: what was held for that goes on. Returns how many
+    /// commands that are.
+    pub(crate) fn instance_is_over(
         &mut self,
         resources: &mut Resources,
         path: PathId,
-        commands: &mut Vec<BoxedCommand>,
-    ) {
-        for command in commands.drain(..) {
-            debug_assert!(matches!(command.owner, Owner::Io(_)), "I/O only");
-            if self.subsystem.is_overdue(path) {
-                resources.done(self.id, command, Err(IoError::NoPath));
-            } else {
-                self.aside[path.index()].held.push(command);
-            }
-        }
+        first: u32,
+        last: u32,
+    ) -> usize {
+        let mut go_on = self.aside[path.index()].held.are_over(first, last);
+        self.look_at_held();
+        go_on.append(&mut self.behind);
+        let before = self.lines.len();
+        self.wait_again(go_on);
+        let gone_on = self.lines.len() - before;
+        self.fail_if_failing(resources, IoError::NoPath);
+        gone_on
+    }
+
+    /// Blocks that may still change have become more, or less.
+    fn look_at_held(&mut self) {
+        let clear = self.aside.iter().all(|aside| aside.held.is_clear());
+        self.subsystem.set_blocks_may_change(!clear);
     }
 
     /// I/O no longer waits for a path.
@@ -312,14 +363,22 @@ impl Volumes {
         }
     }
 
-    /// Answers what is held for a path that is not waited for, and everything that waits if there is no other one.
+    /// A path is not waited for: if there is no other one, everything ends that waits.
     fn give_up(&mut self, resources: &mut Resources, path: PathId, error: IoError) {
         self.release_of(path);
-        let mut ended = self.aside[path.index()].held.release();
-        if self.subsystem.is_failing() {
-            self.release_all();
-            ended.extend(self.lines.take_all());
+        self.fail_if_failing(resources, error);
+    }
+
+    /// Ends everything that waits, if there is no path to wait for. The connections of all paths have ended then. What
+    /// may still change blocks is remembered.
+    fn fail_if_failing(&mut self, resources: &mut Resources, error: IoError) {
+        if !self.subsystem.is_failing() {
+            return;
         }
+        self.release_all();
+        let mut ended: Vec<_> = self.aside.iter_mut().flat_map(|aside| aside.held.release()).collect();
+        ended.append(&mut self.behind);
+        ended.extend(self.lines.take_all());
         ended.sort_unstable_by_key(|command| command.order);
         for command in ended {
             resources.done(self.id, command, Err(error));
@@ -335,14 +394,21 @@ impl Volumes {
     /// Namespaces that have commands waiting, ascending.
     pub(crate) fn needed(&self) -> Vec<u32> {
         let aside = self.aside.iter().flat_map(|aside| aside.delayed.iter().chain(aside.held.iter()));
-        let mut needed: Vec<u32> = self.lines.iter().chain(aside).map(|one| one.entry.nsid.get()).collect();
+        let behind = self.behind.iter().map(|command| &**command);
+        let all = self.lines.iter().chain(aside).chain(behind);
+        let mut needed: Vec<u32> = all.map(|one| one.entry.nsid.get()).collect();
         needed.sort_unstable();
         needed.dedup();
         needed
     }
 
-    /// These wait for a path, among the others by the order of their submission.
-    fn wait_again(&mut self, commands: Vec<BoxedCommand>) {
+    /// These wait for a path, among the others by the order of their submission; or behind what is held, if they change
+    /// the same blocks.
+    fn wait_again(&mut self, mut commands: Vec<BoxedCommand>) {
+        if self.subsystem.is_watchful() {
+            let behind: Vec<_> = commands.extract_if(.., |command| self.overlaps(command)).collect();
+            self.behind.extend(behind);
+        }
         let subsystem = &self.subsystem;
         self.lines.put_back(commands, |command| subsystem.group_of(command));
     }

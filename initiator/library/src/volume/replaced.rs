@@ -6,7 +6,7 @@
 //! Only a controller that does not reuse numbers at once can prevent that.
 
 use super::Volumes;
-use crate::command::Command;
+use crate::command::{BoxedCommand, Command};
 use crate::error::{Cause, IoError, SubmitError};
 use crate::namespace::{self, Namespace};
 use crate::request::{HostEvent, PathId};
@@ -95,10 +95,16 @@ impl Volumes {
             ended.extend(aside.delayed.take_if(is_meant));
             ended.extend(aside.held.take_if(is_meant));
         }
+        ended.extend(self.behind.extract_if(.., |command| is_meant(command)));
         let waiting = self.lines.take_all();
         let (gone, others) = waiting.into_iter().partition(|command| is_meant(command));
         ended.extend::<Vec<_>>(gone);
         self.wait_again(others);
+        self.end_gone(resources, ended);
+    }
+
+    /// Ends commands whose namespace is gone.
+    pub(super) fn end_gone(&self, resources: &mut Resources, ended: Vec<BoxedCommand>) {
         for command in ended {
             let gone = SubmitError::NoNamespace(command.entry.nsid.get());
             resources.done(self.id, command, Err(IoError::Refused(gone)));

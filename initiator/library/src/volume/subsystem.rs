@@ -19,6 +19,10 @@ pub(super) struct Subsystem {
     failing: bool,
     /// Whether a namespace may be another one than it was: see [`super::replaced`].
     rescanning: bool,
+    /// Whether a lost instance of a controller may still change blocks: see [`super::held`].
+    blocks_may_change: bool,
+    /// Whether any of both is so, and no command may be sent without a look.
+    watchful: bool,
 }
 
 /// What is done with new I/O.
@@ -65,6 +69,8 @@ impl Subsystem {
             state: State::New,
             failing: false,
             rescanning: false,
+            blocks_may_change: false,
+            watchful: false,
         }
     }
 
@@ -107,14 +113,21 @@ impl Subsystem {
         self.rescanning
     }
 
+    /// Whether a new command may have to wait though there is a path: I/O waits, or some of it.
+    #[inline]
+    pub(super) fn is_watchful(&self) -> bool {
+        self.watchful
+    }
+
+    /// Whether a lost instance of a controller may still change blocks.
+    pub(super) fn set_blocks_may_change(&mut self, may_change: bool) {
+        self.blocks_may_change = may_change;
+        self.watchful = self.rescanning || may_change;
+    }
+
     /// Whether no path is left.
     pub(super) fn has_ended(&self) -> bool {
         self.paths.iter().all(|path| path.standing == Standing::Ended)
-    }
-
-    /// Whether I/O has stopped waiting for this path.
-    pub(super) fn is_overdue(&self, path: PathId) -> bool {
-        self.paths[path.index()].standing == Standing::Overdue
     }
 
     /// A path takes I/O.
@@ -161,6 +174,7 @@ impl Subsystem {
         let all = |which: &[Standing]| self.paths.iter().all(|path| which.contains(&path.standing));
         self.failing = all(&[Standing::Overdue, Standing::Ended]);
         self.rescanning = self.paths.iter().any(|path| path.rescanning);
+        self.watchful = self.rescanning || self.blocks_may_change;
         if self.state == State::Usable && all(&[Standing::Leaving, Standing::Ended]) {
             self.state = State::Leaving;
         }
@@ -185,7 +199,6 @@ mod tests {
         subsystem.path_is_lost(ONE);
         subsystem.path_is_overdue(ONE);
         assert_eq!(seen(&subsystem), (State::Usable, false, false), "the other one is still to come");
-        assert!(subsystem.is_overdue(ONE) && !subsystem.is_overdue(OTHER));
         subsystem.path_has_ended(OTHER);
         assert_eq!((seen(&subsystem), subsystem.has_ended()), ((State::Usable, true, false), false));
         subsystem.path_is_lost(ONE);
