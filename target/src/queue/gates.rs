@@ -99,17 +99,12 @@ impl Request {
         connection: &Connection,
         resources: &mut Resources,
     ) -> Result<(), Stop> {
-        if resources.claims.any_held() && self.is_forbidden(connection, resources) {
+        let attached = connection.attached.as_ref().filter(|_| resources.claims.any_held());
+        if attached.is_some_and(|attached| attached.is_forbidden(resources, &self.action)) {
             resources.claims.delay(self.id());
             return Err(Stop::Wait(State::BlocksClaimed));
         }
         Ok(())
-    }
-
-    #[cold]
-    fn is_forbidden(&self, connection: &Connection, resources: &Resources) -> bool {
-        let attached = connection.attached.as_ref();
-        attached.is_some_and(|attached| resources.claims.forbid(&self.action, attached.host_id()))
     }
 }
 
@@ -130,6 +125,12 @@ impl Attachment {
     fn judge(&self, resources: &Resources, nsid: u32, disk: usize, access: Access) -> Result<(), Failure> {
         let seen = self.namespace(resources, nsid).filter(|namespace| namespace.index() == disk);
         NamespaceView::of(seen.ok_or(nvm::NO_NAMESPACE)?).check(access)
+    }
+
+    /// Whether somebody else has claimed what a command is in.
+    #[cold]
+    fn is_forbidden(&self, resources: &Resources, action: &Action) -> bool {
+        resources.claims.forbid(action, self.host_id())
     }
 
     #[cold]

@@ -4,6 +4,7 @@
 
 mod admin;
 mod bench;
+mod cancel;
 mod capsules;
 mod cm;
 mod connect;
