@@ -153,6 +153,11 @@ impl Fences {
         self.list.is_empty()
     }
 
+    /// Whether lost instances of a path are not over.
+    pub(crate) fn has(&self, path: PathId) -> bool {
+        self.list.iter().any(|fence| fence.path == path)
+    }
+
     /// How long a lost instance of this path may take by the clock, where no reset is known.
     pub(crate) fn clock_of(&self, path: PathId) -> Option<Time> {
         let of_path = self.list.iter().filter(|fence| fence.path == path && fence.state.asked().is_none());

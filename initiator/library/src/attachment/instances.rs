@@ -67,12 +67,12 @@ impl Attachment {
     }
 
     fn helpers(&self) -> Vec<Helper> {
-        let helper = |path: &path::Path, id| {
+        let helper = |path: &path::Path| {
             let instance = path.instance().filter(|_| path.io().is_some());
             let resets_max = instance.map_or(0, |instance| instance.resets_max);
-            Helper { path: id, connection: path.connection(), resets_max }
+            Helper { path: path.handle().path, connection: path.connection(), resets_max }
         };
-        self.paths.iter().zip((0..).map(PathId)).map(|(path, id)| helper(path, id)).collect()
+        self.paths.iter().map(helper).collect()
     }
 
     fn act(&mut self, resources: &mut Resources, act: Act) {
@@ -99,7 +99,7 @@ impl Attachment {
         let path = &self.paths[id.index()];
         path.role().tell_followers(&ToFollower::Over { first, last });
         let commands = self.volumes.instance_is_over(resources, id, first, last);
-        let (peer, after) = (self.paths[id.index()].peer(), seconds(after));
+        let (peer, after) = (path.peer(), seconds(after));
         match (how, risks) {
             (How::Reset(by), _) => {
                 let by = self.paths[by.index()].peer();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::instance::{Instance, LostEntry, ResetAnswer, ResetEntry};
+use crate::access::AccessStates;
 use crate::authentication::Keys;
 use crate::command::BoxedCommand;
 use crate::error::ConnectError;
@@ -50,7 +51,11 @@ pub(crate) enum PathEvent {
         found: Vec<Namespace>,
         /// All that the controller lists, if it was asked.
         listed: Vec<u32>,
+        /// The NQN of the subsystem, as the controller tells it.
+        subsystem: String,
     },
+    /// The controller tells these access states.
+    Access(Arc<AccessStates>),
     /// The I/O queues of this engine, which follows, are connected:
     /// [`Role::queues_connected`](super::Role::queues_connected) tells the leader.
     QueuesConnected,

@@ -8,18 +8,19 @@
 //! A command that fails meanwhile, because its program does not want to wait, leaves its blocks here: nobody knows
 //! whether it will still be executed, and later changes of these blocks wait as they would for the command itself.
 
-use crate::command::{BoxedCommand, Command};
-
 use super::extents::{Extents, changes_blocks};
+use crate::command::{BoxedCommand, Command};
+use crate::request::PathId;
 
-/// The commands of the lost instances of one path's controller.
+/// The commands of the lost instances of all controllers.
 #[derive(Debug, Default)]
 pub(super) struct Held(Vec<Batch>);
 
 /// Those that were sent on the queues of one connection.
 #[derive(Debug)]
 struct Batch {
-    /// Number of the connection.
+    path: PathId,
+    /// Number of its connection.
     connection: u32,
     commands: Vec<BoxedCommand>,
     /// Commands whose namespace is gone, which fail once the connections have ended.
@@ -44,11 +45,19 @@ impl Batch {
 }
 
 impl Held {
-    /// Holds a command that was sent on a connection. `unprotected`: as if it changed nothing.
-    pub(super) fn push(&mut self, connection: u32, command: BoxedCommand, unprotected: bool) {
-        let index = self.0.iter().position(|batch| batch.connection == connection).unwrap_or_else(|| {
-            let (commands, gone, extents) = (Vec::new(), Vec::new(), Extents::default());
-            self.0.push(Batch { connection, commands, gone, extents, ended: false, over: unprotected });
+    /// Holds a command that was sent on a connection of a path. `unprotected`: as if it changed nothing.
+    pub(super) fn push(&mut self, path: PathId, connection: u32, command: BoxedCommand, unprotected: bool) {
+        let is_its = |batch: &Batch| (batch.path, batch.connection) == (path, connection);
+        let index = self.0.iter().position(is_its).unwrap_or_else(|| {
+            self.0.push(Batch {
+                path,
+                connection,
+                commands: Vec::new(),
+                gone: Vec::new(),
+                extents: Extents::default(),
+                ended: false,
+                over: unprotected,
+            });
             self.0.len() - 1
         });
         let batch = &mut self.0[index];
@@ -61,6 +70,11 @@ impl Held {
     /// How many commands there are.
     pub(super) fn len(&self) -> usize {
         self.0.iter().map(|batch| batch.commands.len() + batch.gone.len()).sum()
+    }
+
+    /// Whether a path has some.
+    pub(super) fn has(&self, path: PathId) -> bool {
+        self.0.iter().any(|batch| batch.path == path && !batch.commands.is_empty())
     }
 
     /// All of them.
@@ -78,15 +92,17 @@ impl Held {
         self.0.iter_mut().any(|batch| batch.extents.overlap(command))
     }
 
-    /// The connections of this engine have ended: what can go on. See also [`Held::take_gone`].
-    pub(super) fn have_ended(&mut self) -> Vec<BoxedCommand> {
-        self.0.iter_mut().for_each(|batch| batch.ended = true);
+    /// The connections of a path have ended on this engine: what can go on. See also [`Held::take_gone`].
+    pub(super) fn have_ended(&mut self, path: PathId) -> Vec<BoxedCommand> {
+        let of_path = self.0.iter_mut().filter(|batch| batch.path == path);
+        of_path.for_each(|batch| batch.ended = true);
         self.go_on()
     }
 
-    /// The instances of these connections are over: what can go on.
-    pub(super) fn are_over(&mut self, first: u32, last: u32) -> Vec<BoxedCommand> {
-        for batch in self.0.iter_mut().filter(|batch| (first..=last).contains(&batch.connection)) {
+    /// The instances of these connections of a path are over: what can go on.
+    pub(super) fn are_over(&mut self, path: PathId, first: u32, last: u32) -> Vec<BoxedCommand> {
+        let is_meant = |batch: &&mut Batch| batch.path == path && (first..=last).contains(&batch.connection);
+        for batch in self.0.iter_mut().filter(is_meant) {
             batch.over = true;
             batch.extents.clear();
         }

@@ -48,6 +48,11 @@ pub(crate) fn is_namespace_change(entry: &CompletionEntry) -> bool {
     event.as_notice() == Some(NoticeInfo::NAMESPACE_ATTRIBUTE_CHANGED)
 }
 
+/// Whether an event says that access states changed.
+pub(crate) fn is_access_change(entry: &CompletionEntry) -> bool {
+    AsyncEvent::from_bits(entry.dw0.get()).as_notice() == Some(NoticeInfo::ANA_CHANGE)
+}
+
 /// Whether an event says that the discovery log page changed.
 pub(crate) fn is_discovery_log_change(entry: &CompletionEntry) -> bool {
     let event = AsyncEvent::from_bits(entry.dw0.get());
@@ -196,6 +201,10 @@ pub(crate) struct ControllerFacts {
     /// Whether it tells access states (ANA).
     pub(crate) access_states: bool,
     pub(crate) lost_paths: LostPathFacts,
+    /// Its access groups at most (NANAGRPID).
+    pub(crate) access_groups_max: u32,
+    /// Whether it tells when access states change.
+    pub(crate) access_notices: bool,
     pub(crate) commands: OptionalCommands,
     pub(crate) volatile_write_cache: bool,
     /// Whether it has the Disconnect command.
@@ -244,6 +253,8 @@ fn controller_facts(page: &IdentifyController) -> ControllerFacts {
             reset_notices: page.oaes.cross_controller_reset_notices(),
             lost_host_notices: page.oaes.lost_host_notices(),
         },
+        access_groups_max: page.nanagrpid.get(),
+        access_notices: page.cmic.ana() && page.oaes.ana_change_notices(),
         commands: OptionalCommands {
             discard: page.oncs.dataset_management(),
             write_zeroes: page.oncs.write_zeroes(),
