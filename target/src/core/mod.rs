@@ -62,13 +62,10 @@ use message::{AwaitedEnd, CoreMessage, CoreSender};
 pub(crate) use message::{ServeMessage, TakenAway};
 use queues::Queues;
 pub use start::{CoreParts, Running, build, build_all, start};
-use timer::CoreTimer;
+use timer::{CoreTimer, HOUSEKEEPING};
 pub use usage::{Buffers, CoreUsage};
 use watch::DiskWatch;
 pub use watch::SilentDisk;
-
-/// How often deadlines are looked at while there are queues.
-const HOUSEKEEPING: Duration = Duration::from_millis(250);
 
 /// One core of the target.
 #[derive(Debug)]
@@ -304,6 +301,7 @@ impl Core {
     fn on_queue_message(&mut self, message: QueueMessage) {
         let Self { resources, queues, .. } = self;
         match message {
+            QueueMessage::Fence(controller) => queues.fence_all_of(resources, &controller),
             QueueMessage::Evict(controller) => queues.evict_all_of(resources, &controller),
             QueueMessage::EndQueues { controller, admin } => {
                 queues.end_all_of(resources, &controller, admin);
