@@ -14,6 +14,7 @@ mod admin;
 mod association;
 mod connector;
 mod followers;
+pub(crate) mod instance;
 mod io_queues;
 mod keep_alive;
 mod leader;
@@ -53,8 +54,9 @@ use connector::Connector;
 pub(crate) use connector::QueueShare;
 pub(crate) use followers::Followers;
 use followers::Request;
+use instance::Instances;
+pub(crate) use instance::{Instance, LostEntry, ResetAnswer, ResetEntry};
 pub(crate) use io_queues::{IoQueues, SLOW_IO};
-use keep_alive::KeepAliveDue;
 pub use leader::SharedController;
 pub(crate) use leader::{FinalError, LeaderLink, SharedPath};
 use life::Life;
@@ -77,6 +79,7 @@ pub(crate) struct Path {
     pub(crate) liveness: Liveness,
     timers: Timers,
     notices: Notices,
+    pub(crate) instances: Instances,
     /// What the volumes are to be told.
     pub(crate) reports: Reports,
 }
@@ -121,6 +124,7 @@ impl Path {
             liveness: Liveness::default(),
             timers: Timers::default(),
             notices: Notices::new(options.url.peer()),
+            instances: Instances::default(),
             reports: Reports::default(),
             life: Life::new(handle, options),
         }
@@ -437,6 +441,9 @@ impl Path {
                 tracing::debug!(peer = self.peer(), %status, "no asynchronous events");
             }
             Owner::AsyncEvent => self.on_async_event(resources, entry),
+            Owner::Reset(_) | Owner::ResetLog | Owner::LostHostLog => {
+                instance::on_answer(self, &command, entry)
+            }
         }
         if self.life.phase.is_connected() {
             self.association.queues.admin.send_waiting(resources);
@@ -448,6 +455,7 @@ impl Path {
     fn on_async_event(&mut self, resources: &mut Resources, entry: &CompletionEntry) {
         let changed = answers::is_namespace_change(entry);
         tracing::info!(peer = self.peer(), dw0 = entry.dw0.get(), changed, "asynchronous event");
+        instance::on_event(self, resources, entry);
         if answers::is_discovery_log_change(entry) {
             self.reports.push(PathEvent::DiscoveryLogChanged);
         }
@@ -481,6 +489,9 @@ impl Path {
         }
         let facts = self.association.sequence.facts();
         let info = facts.describe(self.association.keep_alive.timeout());
+        let lost_paths = &facts.controller.lost_paths;
+        let instance = Instance::new(info.cntlid, lost_paths, info.keep_alive, &self.life.options);
+        self.instances.begin(self.role.connection(), Some(instance));
         self.role.tell_live(&info, namespaces, &self.association.sequence, reconnected);
         self.reports.push(PathEvent::Ready { reconnected });
         // A discovery controller need not have events, and only that of its log page concerns us.
@@ -575,6 +586,7 @@ impl Path {
             ToFollower::Live { info, namespaces, retry_delays, reconnected } => {
                 // It may have lost a connection meanwhile, which the leader has not heard of.
                 if self.advance(resources, Trigger::Ready) {
+                    self.instances.begin(self.role.connection(), None);
                     self.life.info = Some(Arc::unwrap_or_clone(info));
                     self.association.sequence.set_retry_delays(retry_delays);
                     self.reports.push(PathEvent::Adopt(namespaces));
@@ -607,16 +619,7 @@ impl Path {
                     self.advance(resources, Trigger::Leave);
                 }
             }
-            ToFollower::Reconnecting { attempt, delay } => {
-                self.reports.push(PathEvent::Reconnecting { attempt, delay });
-            }
-            ToFollower::Access(states) => self.reports.push(PathEvent::Access(states)),
-            ToFollower::FailFast => self.reports.push(PathEvent::FailFast),
-            ToFollower::Changed => self.reports.push(PathEvent::NamespacesChanged),
-            ToFollower::Rescanned(Some(found)) => {
-                self.reports.push(PathEvent::NamespacesFound { found: found.to_vec(), final_look: true });
-            }
-            ToFollower::Rescanned(None) => self.reports.push(PathEvent::NamespacesKept),
+            what => PathEvent::told(what).into_iter().for_each(|event| self.reports.push(event)),
         }
         self.check_closed(resources);
     }
@@ -674,6 +677,10 @@ impl Path {
         let orderly = self.role.close(orderly, answered, idle);
         self.timers.stop();
         self.association.close(resources, &mut self.reports, orderly);
+        // A controller that has shut down has nothing in hand.
+        if let Some(instance) = self.instances.end().filter(|_| !orderly) {
+            self.reports.push(PathEvent::InstanceLost(instance));
+        }
     }
 
     /// Goes on when the last connection of all engines has ended.
@@ -683,13 +690,13 @@ impl Path {
             return;
         }
         self.association.queues.forget(resources);
+        self.reports.push(PathEvent::Closed);
         self.association.queues.admin.end_waiting(resources, self.life.handle.controller);
         self.advance(resources, Trigger::Closed);
     }
 
     /// Schedules the next attempt. A follower leaves that to its leader.
     fn delay(&mut self, resources: &mut Resources) {
-        self.reports.push(PathEvent::ConnectionsEnded);
         if let Role::Follower(leader) = &self.role {
             return leader.tell_closed();
         }
@@ -807,16 +814,8 @@ impl Path {
             self.lose(resources, self.step(), Cause::TimedOut { what, limit });
         }
         self.scan(resources, now);
-        match self.association.keep_alive.take_due(now, self.association.queues.answered()) {
-            KeepAliveDue::Nothing => {}
-            KeepAliveDue::Send => {
-                let limit = self.association.keep_alive.answer_limit(self.life.options.timeouts.admin);
-                let command = Command::new(wire::keep_alive(), Owner::KeepAlive);
-                self.association.queues.admin.send_within(resources, command, limit);
-            }
-            KeepAliveDue::Silent(limit) => {
-                self.lose(resources, self.step(), Cause::TimedOut { what: "Keep Alive", limit });
-            }
+        if let Some((what, limit)) = self.association.keep_alive_due(resources) {
+            self.lose(resources, self.step(), Cause::TimedOut { what, limit });
         }
         self.association.queues.admin.retry_due(resources, now);
         if now >= self.notices.due() {

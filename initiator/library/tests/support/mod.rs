@@ -317,13 +317,7 @@ impl Peer {
                 self.write_data(queue_pair, entry, &data);
             }
             0x02 if self.faults.mute_log => return self.withheld.push((queue_pair, entry)),
-            0x02 if entry.lid() == LogId::ANA.0 => {
-                self.access_told += 1;
-                let page = self.access_page();
-                let from = (entry.lpo() as usize).min(page.len());
-                let part = page[from..].iter().copied().take(entry.log_length() as usize).collect::<Vec<_>>();
-                self.write_data(queue_pair, entry, &part);
-            }
+            0x02 if entry.lid() == LogId::ANA.0 => self.tell_access(queue_pair, entry),
             0x02 => {
                 let page = list(&self.changed);
                 self.write_data(queue_pair, entry, &page[..entry.log_length() as usize]);
@@ -398,6 +392,15 @@ impl Peer {
         for queue_pair in io_queues {
             self.rnic.disconnect(&mut self.reactor, queue_pair);
         }
+    }
+
+    /// Tells a part of the log page of access states.
+    fn tell_access(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
+        self.access_told += 1;
+        let page = self.access_page();
+        let from = (entry.lpo() as usize).min(page.len());
+        let part = page[from..].iter().copied().take(entry.log_length() as usize).collect::<Vec<_>>();
+        self.write_data(queue_pair, entry, &part);
     }
 
     /// The log page of access states, of groups only.

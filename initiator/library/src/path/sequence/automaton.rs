@@ -83,10 +83,7 @@ impl Sequence {
             }
             SequenceStep::Identify => SequenceStep::Limits,
             SequenceStep::Limits if has_retry_delays => SequenceStep::HostBehavior,
-            SequenceStep::Limits | SequenceStep::HostBehavior if self.facts.controller.access_states => {
-                SequenceStep::AccessLog(0)
-            }
-            SequenceStep::Limits | SequenceStep::HostBehavior => SequenceStep::QueueCount,
+            SequenceStep::Limits | SequenceStep::HostBehavior => after_limits(&self.facts),
             SequenceStep::AccessLog(from) => return self.after_access_log(context, from),
             SequenceStep::QueueCount => SequenceStep::EventConfig,
             SequenceStep::EventConfig => {
@@ -188,6 +185,11 @@ impl Sequence {
         context.reports.push(PathEvent::NamespacesFound { found, final_look: !again });
         if again { Next::Step(SequenceStep::ChangedLog) } else { Next::End }
     }
+}
+
+/// A controller that tells access states is asked for them, before it counts its queues.
+fn after_limits(facts: &Facts) -> SequenceStep {
+    if facts.controller.access_states { SequenceStep::AccessLog(0) } else { SequenceStep::QueueCount }
 }
 
 /// An orderly shutdown first flushes what was written to and is still there, one after the other.
