@@ -442,7 +442,7 @@ impl Path {
             }
             Owner::AsyncEvent => self.on_async_event(resources, entry),
             Owner::Reset(_) | Owner::ResetLog | Owner::LostHostLog => {
-                instance::on_answer(self, &command, entry)
+                instance::on_answer(self, &command, entry);
             }
         }
         if self.life.phase.is_connected() {
