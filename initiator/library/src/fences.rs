@@ -416,13 +416,10 @@ mod tests {
     }
 
     fn entry(status: CrossControllerResetStatus, retry: bool) -> ResetEntry {
-        ResetEntry {
-            icid: ID.cntlid.into(),
-            ciu: ID.ciu,
-            status,
-            flags: CrossControllerResetFlags::default().with_retry(retry),
-            ..ResetEntry::zeroed()
-        }
+        let mut entry = ResetEntry::zeroed();
+        (entry.icid, entry.ciu, entry.status) = (ID.cntlid.into(), ID.ciu, status);
+        entry.flags = CrossControllerResetFlags::default().with_retry(retry);
+        entry
     }
 
     #[test]

@@ -155,6 +155,8 @@ pub(crate) enum ToLeader {
     Detach { orderly: bool },
     /// The engine has ended.
     Left,
+    /// The same, told for another path: it does not take part in this one either, if it has not joined.
+    LeftBefore,
 }
 
 /// From the engine that leads.

@@ -21,7 +21,7 @@ impl Attachment {
         let now = resources.now();
         match event {
             PathEvent::InstanceLost(instance) => {
-                let connection = self.paths[path.index()].connection();
+                let connection = self.paths[path.index()].instances.connection();
                 self.fences.lost(now, path, connection, instance);
             }
             PathEvent::Closed => {
@@ -68,9 +68,9 @@ impl Attachment {
 
     fn helpers(&self) -> Vec<Helper> {
         let helper = |path: &path::Path| {
-            let instance = path.instance().filter(|_| path.io().is_some());
+            let instance = path.instances.current().filter(|_| path.io().is_some());
             let resets_max = instance.map_or(0, |instance| instance.resets_max);
-            Helper { path: path.handle().path, connection: path.connection(), resets_max }
+            Helper { path: path.life.handle().path, connection: path.instances.connection(), resets_max }
         };
         self.paths.iter().map(helper).collect()
     }
@@ -97,7 +97,7 @@ impl Attachment {
     fn end_instance(&mut self, resources: &mut Resources, over: Over) {
         let Over { path: id, first, last, how, after, risks } = over;
         let path = &self.paths[id.index()];
-        path.role().tell_followers(&ToFollower::Over { first, last });
+        path.role.tell_followers(&ToFollower::Over { first, last });
         let commands = self.volumes.instance_is_over(resources, id, first, last);
         let (peer, after) = (path.peer(), seconds(after));
         match (how, risks) {
@@ -140,7 +140,7 @@ impl Attachment {
     fn lose_hosts(&mut self, resources: &mut Resources, told_by: PathId, entries: &[LostEntry]) {
         for index in 0..self.paths.len() {
             let path = &mut self.paths[index];
-            let current = path.instance().and_then(|instance| instance.id);
+            let current = path.instances.current().and_then(|instance| instance.id);
             let is_lost = current.is_some_and(|id| {
                 entries.iter().any(|entry| entry.cntlid.get() == id.cntlid && entry.ciu == id.ciu)
             });

@@ -130,16 +130,6 @@ impl Followers {
         invited
     }
 
-    /// An engine has ended, and will not join.
-    pub(crate) fn has_left(&mut self, engine: u16) {
-        let index = usize::from(engine).checked_sub(1);
-        if let Some(one) = index.and_then(|index| self.list.get_mut(index))
-            && one.state == State::Absent
-        {
-            one.state = State::Left;
-        }
-    }
-
     /// Tells all of them.
     pub(crate) fn tell(&self, what: &ToFollower) {
         for one in self.list.iter().filter(|one| one.state != State::Left) {
@@ -178,6 +168,11 @@ impl Followers {
             ToLeader::AccessIsNews => return Some(Request::ReadAccess),
             ToLeader::Abort { qid, cid } => return Some(Request::Abort { qid, cid }),
             ToLeader::Detach { orderly } => return Some(Request::Detach { orderly }),
+            ToLeader::LeftBefore => {
+                if one.state == State::Absent {
+                    one.state = State::Left;
+                }
+            }
             ToLeader::Left => {
                 let connected = one.state.has_connections();
                 (one.state, one.link) = (State::Left, None);

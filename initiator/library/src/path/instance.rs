@@ -68,7 +68,7 @@ impl Instance {
 
 /// What a path remembers of its controller's instances.
 #[derive(Debug, Default)]
-pub(super) struct Instances {
+pub(crate) struct Instances {
     /// Number of the connection that was ready last, the same on every engine.
     connection: u32,
     /// The instance of the leader's connection, from when it is ready until that ends.
@@ -79,6 +79,16 @@ impl Instances {
     /// I/O can be sent on a connection with this number. Only the leader knows to which instance.
     pub(super) fn begin(&mut self, connection: u32, current: Option<Instance>) {
         (self.connection, self.current) = (connection, current);
+    }
+
+    /// Number of the connection that was ready last, the same on every engine.
+    pub(crate) fn connection(&self) -> u32 {
+        self.connection
+    }
+
+    /// The instance of the controller, while the connection is ready; only the leader knows.
+    pub(crate) fn current(&self) -> Option<&Instance> {
+        self.current.as_ref()
     }
 
     /// The connection ends. Returns the instance that it led to, if it was ready.
@@ -102,22 +112,10 @@ pub(crate) enum ResetAnswer {
     Refused(Status),
 }
 
-impl Path {
-    /// Number of the connection that was ready last, the same on every engine.
-    pub(crate) fn connection(&self) -> u32 {
-        self.instances.connection
-    }
-
-    /// The instance of the controller, while the connection is ready; only the leader knows.
-    pub(crate) fn instance(&self) -> Option<&Instance> {
-        self.instances.current.as_ref()
-    }
-}
-
 /// Asks a path's controller to reset an instance of another one, or its own earlier one.
 pub(crate) fn reset(path: &mut Path, resources: &mut Resources, number: u64, impacted: ControllerInstance) {
     let command = Command::new(wire::cross_controller_reset(impacted), Owner::Reset(number));
-    path.queues.admin.send(resources, command);
+    path.association.queues.admin.send(resources, command);
 }
 
 /// Asks a path's controller which resets are done. Says whether there was memory for the answer.
@@ -129,7 +127,7 @@ fn read_log(path: &mut Path, resources: &mut Resources, entry: SubmissionEntry, 
     let Some(buffer) = resources.pool.take(LOG_BYTES).map(Buffer::share) else { return false };
     let command = Command::new(entry, owner);
     let command = command.with_data(Direction::AllocatedToHost, buffer, 0, LOG_BYTES as u32);
-    path.queues.admin.send(resources, command);
+    path.association.queues.admin.send(resources, command);
     true
 }
 

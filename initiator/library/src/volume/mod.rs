@@ -231,7 +231,7 @@ impl Volumes {
         line: usize,
         command: Box<Command>,
     ) -> Result<bool, Box<Command>> {
-        let chosen = self.lines.chooser(line).choose(paths);
+        let chosen = self.lines.chooser(line).choose(paths, Path::io);
         let Some(io) = chosen.and_then(|path| paths[path].io_mut()) else { return Err(command) };
         let Some(queue) = io.queue_with_room() else { return Err(command) };
         send(self.id, self.options.timeouts.io, resources, io, queue, command)
@@ -253,7 +253,7 @@ impl Volumes {
             let has_room = |path: &usize| {
                 Some(*path) != busy && paths[*path].io().is_some_and(|io| io.queue_with_room().is_some())
             };
-            let path_of = |chooser: &mut Chooser| chooser.choose(paths).filter(has_room);
+            let path_of = |chooser: &mut Chooser| chooser.choose(paths, Path::io).filter(has_room);
             let Some(turn) = self.lines.turn(path_of) else { return sooner };
             let Some(io) = paths[turn.path].io_mut() else { return sooner };
             while let Some(queue) = io.queue_with_room() {

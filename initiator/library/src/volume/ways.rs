@@ -10,25 +10,20 @@ use super::{Aside, Volumes};
 use crate::access::AccessStates;
 use crate::chooser::Way;
 use crate::error::{ConnectError, IoError};
-use crate::path::Path;
+use crate::path::IoQueues;
 use crate::path_status::{PathState, PathStatus};
 use crate::request::{HostEvent, PathId};
 use crate::resources::Resources;
 
-impl Way for Path {
-    #[inline]
-    fn is_open(&self) -> bool {
-        self.io().is_some()
-    }
-
+impl Way for IoQueues {
     #[inline]
     fn has_room(&self) -> bool {
-        self.io().is_some_and(|io| io.queue_with_room().is_some())
+        self.queue_with_room().is_some()
     }
 
     #[inline]
     fn outstanding(&self) -> usize {
-        self.io().map_or(0, |io| io.outstanding())
+        self.outstanding()
     }
 }
 

@@ -57,13 +57,10 @@ impl LostPaths {
     /// What has become of a reset that it was asked for last.
     pub(crate) fn note(&mut self, status: CrossControllerResetStatus) {
         let asked = self.asked.last().expect("it was asked");
-        self.log.push(CrossControllerResetEntry {
-            icid: asked.cntlid.into(),
-            ciu: asked.ciu,
-            status,
-            flags: CrossControllerResetFlags::default().with_validated(true),
-            ..CrossControllerResetEntry::zeroed()
-        });
+        let mut entry = CrossControllerResetEntry::zeroed();
+        (entry.icid, entry.ciu, entry.status) = (asked.cntlid.into(), asked.ciu, status);
+        entry.flags = CrossControllerResetFlags::default().with_validated(true);
+        self.log.push(entry);
     }
 
     /// One of its log pages, if it is one.

@@ -141,7 +141,11 @@ fn a_test_that_switches_holding_off_finds_writes_that_are_sent_too_early() {
 fn a_path_is_lost_when_another_tells_that_its_controller_has_lost_this_host() {
     let mut pair = pair(|_| {});
     pair.until("events are asked for", |pair| pair.peers[1].event_request.is_some());
-    let entry = |ciu| LostHostEntry { cntlid: 1.into(), ciu, ..LostHostEntry::zeroed() };
+    let entry = |ciu| {
+        let mut entry = LostHostEntry::zeroed();
+        (entry.cntlid, entry.ciu) = (1.into(), ciu);
+        entry
+    };
     pair.peers[1].lost_paths.lost = vec![entry(6)];
     pair.peers[1].notify(AsyncEvent::lost_host_communication());
     pair.until("events are asked for", |pair| pair.peers[1].event_request.is_some());
