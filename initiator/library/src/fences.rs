@@ -376,3 +376,175 @@ impl Fence {
         self.state = State::NEW;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ringfab_spec::Status;
+    use ringfab_spec::log::CrossControllerResetFlags;
+
+    use super::*;
+
+    const ONE: PathId = PathId::first(0);
+    const OTHER: PathId = PathId::first(1);
+    const ID: ControllerInstance = ControllerInstance { cntlid: 3, ciu: 7, cirn: 9 };
+    const INSTANCE: Instance =
+        Instance { id: Some(ID), resets_max: 4, replay_delay: Duration::from_secs(22), risks: None };
+
+    fn at(ms: u64) -> Time {
+        Time::ZERO + Duration::from_millis(ms)
+    }
+
+    fn helper(path: PathId, connection: u32) -> Helper {
+        Helper { path, connection, resets_max: 1 }
+    }
+
+    /// The instance of the first path's connection 5 is lost at 1 s, and its connections have ended 100 ms later.
+    fn lost(instance: Instance) -> Fences {
+        let mut fences = Fences::default();
+        fences.lost(at(1000), ONE, 5, instance);
+        fences.closed(at(1100), ONE);
+        fences
+    }
+
+    fn over(how: How, after_ms: u64) -> Act {
+        let after = Duration::from_millis(after_ms);
+        Act::Over(Over { path: ONE, first: 5, last: 5, how, after, risks: None })
+    }
+
+    fn reset(by: PathId, number: u64) -> Act {
+        Act::Reset { by, number, impacted: ID }
+    }
+
+    fn entry(status: CrossControllerResetStatus, retry: bool) -> ResetEntry {
+        let mut entry = ResetEntry::zeroed();
+        (entry.icid, entry.ciu, entry.status) = (ID.cntlid.into(), ID.ciu, status);
+        entry.flags = CrossControllerResetFlags::default().with_retry(retry);
+        entry
+    }
+
+    #[test]
+    fn without_a_reset_the_clock_runs_from_the_end_of_the_connections() {
+        for instance in [INSTANCE, Instance { id: None, ..INSTANCE }] {
+            let mut fences = lost(instance);
+            let helpers = if instance.id.is_none() { vec![helper(OTHER, 1), helper(ONE, 6)] } else { vec![] };
+            assert_eq!(fences.next(at(23_099), &helpers), None);
+            assert_eq!((fences.due(), fences.clock_of(ONE)), (at(23_100), Some(at(23_100))));
+            assert_eq!(fences.next(at(23_100), &helpers), Some(over(How::Clock, 22_100)));
+            assert!(fences.is_empty() && fences.due() == Time::MAX);
+        }
+        let mut fences = Fences::default();
+        fences.lost(at(1000), ONE, 5, INSTANCE);
+        assert_eq!(fences.next(at(1_000_000), &[]), None, "the connections have not ended");
+    }
+
+    #[test]
+    fn another_path_is_asked_first_and_who_refuses_is_not_asked_again() {
+        let mut fences = lost(INSTANCE);
+        let helpers = [helper(ONE, 6), helper(OTHER, 1)];
+        assert_eq!(fences.next(at(2000), &helpers), Some(reset(OTHER, 1)));
+        assert_eq!(fences.next(at(2000), &helpers), None, "one asks");
+        assert_eq!(fences.answered(at(2001), 1, ResetAnswer::Refused(Status::INVALID_FIELD)), None);
+        assert_eq!(fences.next(at(2001), &helpers[1..]), None);
+        assert_eq!(fences.due(), at(23_100), "only another path changes that");
+        assert_eq!(fences.next(at(2002), &helpers), Some(reset(ONE, 2)), "the path itself");
+        assert_eq!(fences.answered(at(2003), 1, ResetAnswer::Over), None, "of an earlier one");
+        assert_eq!(fences.answered(at(2003), 2, ResetAnswer::Over), Some(over(How::Reset(ONE), 1003)));
+        assert!(fences.is_empty());
+    }
+
+    #[test]
+    fn the_connection_that_was_lost_resets_nothing() {
+        let mut fences = lost(INSTANCE);
+        assert_eq!(fences.next(at(2000), &[helper(ONE, 5)]), None);
+        let none = Helper { resets_max: 0, ..helper(OTHER, 1) };
+        assert_eq!(fences.next(at(2000), &[none]), None, "nor one whose controller does not");
+    }
+
+    #[test]
+    fn a_path_that_is_lost_while_it_was_asked_leaves_that_to_another() {
+        let mut fences = lost(INSTANCE);
+        assert_eq!(fences.next(at(2000), &[helper(OTHER, 1)]), Some(reset(OTHER, 1)));
+        assert_eq!(fences.next(at(2001), &[helper(OTHER, 2)]), Some(reset(OTHER, 2)), "it is back");
+        fences.answered(at(2002), 2, ResetAnswer::Begun);
+        assert_eq!(fences.next(at(2003), &[helper(ONE, 6)]), Some(reset(ONE, 3)));
+    }
+
+    #[test]
+    fn what_has_begun_is_looked_at_in_intervals_and_at_the_event() {
+        let mut fences = lost(INSTANCE);
+        let helpers = [helper(OTHER, 1)];
+        fences.next(at(2000), &helpers);
+        fences.answered(at(2000), 1, ResetAnswer::Begun);
+        assert_eq!((fences.due(), fences.next(at(2019), &helpers)), (at(2020), None));
+        assert_eq!(fences.next(at(2020), &helpers), Some(Act::Look { by: OTHER }));
+        assert_eq!(fences.next(at(2020), &helpers), None, "one look at a time");
+        let in_progress = entry(CrossControllerResetStatus::IN_PROGRESS, false);
+        assert_eq!(fences.log(at(2021), OTHER, &[in_progress]), []);
+        assert_eq!(fences.due(), at(2061));
+        fences.reset_done(at(2030), OTHER);
+        assert_eq!(fences.next(at(2030), &helpers), Some(Act::Look { by: OTHER }));
+        let done = entry(CrossControllerResetStatus::SUCCESS, false);
+        let is_over = fences.log(at(2031), OTHER, &[in_progress, done]);
+        assert_eq!(is_over.into_iter().map(Act::Over).collect::<Vec<_>>(), [over(How::Reset(OTHER), 1031)]);
+    }
+
+    #[test]
+    fn a_reset_that_has_failed_is_tried_again_if_the_log_says_so_and_one_that_is_missing_is_none() {
+        let helpers = [helper(OTHER, 1)];
+        let begun = || {
+            let mut fences = lost(INSTANCE);
+            fences.next(at(2000), &helpers);
+            fences.answered(at(2000), 1, ResetAnswer::Begun);
+            fences.next(at(2020), &helpers);
+            fences
+        };
+        let failed = |retry| entry(CrossControllerResetStatus::FAILED, retry);
+        let mut fences = begun();
+        assert_eq!(fences.log(at(2020), OTHER, &[failed(true)]), []);
+        assert_eq!((fences.next(at(2050), &helpers), fences.due()), (None, at(2060)));
+        assert_eq!(fences.next(at(2060), &helpers), Some(reset(OTHER, 2)));
+        let mut fences = begun();
+        assert_eq!(fences.log(at(2020), OTHER, &[failed(false)]), []);
+        assert_eq!(fences.next(at(9000), &helpers), None);
+        let mut fences = begun();
+        let mut now = at(2020);
+        for _ in 0..MISSING_MAX {
+            assert_eq!(fences.log(now, OTHER, &[]), []);
+            now += AGAIN_MAX;
+            fences.next(now, &helpers);
+        }
+        assert_eq!(fences.due(), at(23_100), "what is left is the clock");
+    }
+
+    #[test]
+    fn a_controller_that_has_too_much_to_do_is_asked_later_and_never_for_more_than_it_does_at_once() {
+        let mut fences = lost(INSTANCE);
+        fences.lost(at(1200), ONE, 6, Instance { id: Some(ControllerInstance { ciu: 8, ..ID }), ..INSTANCE });
+        let helpers = [helper(OTHER, 1)];
+        assert_eq!(fences.next(at(2000), &helpers), Some(reset(OTHER, 1)));
+        assert_eq!(fences.next(at(2000), &helpers), None, "it does one at once");
+        assert_eq!(fences.answered(at(2000), 1, ResetAnswer::LogFull), Some(Act::Look { by: OTHER }));
+        assert!(
+            matches!(fences.next(at(2000), &helpers), Some(Act::Reset { number: 2, .. })),
+            "the other one"
+        );
+        fences.answered(at(2001), 2, ResetAnswer::Later);
+        assert_eq!(fences.due(), at(2020));
+        assert_eq!(fences.next(at(2020), &helpers), Some(reset(OTHER, 3)));
+    }
+
+    #[test]
+    fn more_losses_than_are_told_apart_are_over_together() {
+        let mut fences = Fences::default();
+        for connection in 0..100 {
+            fences.lost(at(u64::from(connection)), ONE, connection, INSTANCE);
+            fences.closed(at(u64::from(connection)), ONE);
+        }
+        assert_eq!(fences.list.len(), FENCES_MAX);
+        let mut seen = Vec::new();
+        while let Some(Act::Over(over)) = fences.next(at(1_000_000), &[]) {
+            seen.extend(over.first..=over.last);
+        }
+        assert!(seen.into_iter().eq(0..100), "none is forgotten");
+    }
+}

@@ -130,24 +130,7 @@ fn lost(of: PathId) -> impl Fn(&HostEvent) -> bool {
     move |event| matches!(event, HostEvent::Lost { path, .. } if *path == of)
 }
 
-#[test]
-fn what_a_lost_path_has_not_answered_goes_by_the_other_only_when_it_is_over() {
-    let mut pair = Pair::attached(|_| {});
-    pair.lose_one();
-    pair.write(3);
-    pair.until("the other path answers", |pair| pair.done.len() == 1);
-    assert_eq!(pair.ended(), [(3, Ok(()))]);
-    assert_eq!(pair.peers[1].executed, [1], "the path that is lost may still execute its two");
-    assert_eq!(pair.host.outstanding(pair.controller), 2);
-    pair.peers[0].faults.reject = false;
-    pair.until("they go on", |pair| pair.done.len() == 3);
-    assert!(pair.is_told(ready(ONE)), "the path that comes back says that they are over");
-    assert_eq!(pair.ended(), [(3, Ok(())), (1, Ok(())), (2, Ok(()))], "in their order");
-    assert_eq!(pair.peers[1].executed, [1, 1, 1], "by the path in use");
-    let blocks = [1, 2, 3].map(|lba| pair.peers[1].memory[lba * BLOCK]);
-    assert_eq!(blocks, [1, 2, 3]);
-    assert!(!pair.is_told(lost(OTHER)));
-}
+mod lost;
 
 #[test]
 fn a_path_that_is_given_up_fails_what_is_held_for_it_and_nothing_of_another() {

@@ -79,6 +79,7 @@ pub(crate) struct Path {
     pub(crate) liveness: Liveness,
     timers: Timers,
     notices: Notices,
+    /// Which instances its controller was and is.
     pub(crate) instances: Instances,
     /// What the volumes are to be told.
     pub(crate) reports: Reports,

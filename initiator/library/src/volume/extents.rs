@@ -99,3 +99,78 @@ fn extents_of(command: &Command) -> Vec<Extent> {
         _ => vec![extent(0, u64::MAX)],
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use ringfab_memory::{ClassLayout, Pool};
+    use ringfab_spec::IntoBytes;
+
+    use super::*;
+    use crate::command::{BoxedCommand, Direction, Owner};
+    use crate::wire;
+
+    fn command(entry: ringfab_spec::SubmissionEntry) -> BoxedCommand {
+        Command::new(entry, Owner::Io(0))
+    }
+
+    #[test]
+    fn only_what_changes_blocks_has_any() {
+        let mut extents = Extents::default();
+        extents.add(&command(wire::write(1, 10, 5, false)));
+        let overlaps = |extents: &mut Extents, entry| extents.overlap(&command(entry));
+        assert!(overlaps(&mut extents, wire::write(1, 14, 1, true)));
+        assert!(overlaps(&mut extents, wire::write_zeroes(1, 0, 11, false, false)));
+        assert!(
+            !overlaps(&mut extents, wire::write(1, 15, 9, false))
+                && !overlaps(&mut extents, wire::write(1, 0, 10, false))
+        );
+        assert!(!overlaps(&mut extents, wire::write(2, 10, 5, false)), "of another namespace");
+        for harmless in
+            [wire::read(1, 10, 5), wire::compare(1, 10, 5), wire::verify(1, 10, 5), wire::flush(1)]
+        {
+            assert!(!overlaps(&mut extents, harmless) && !changes_blocks(&command(harmless)));
+        }
+    }
+
+    #[test]
+    fn the_ranges_of_a_discard_are_those_in_its_data() {
+        let pool = Pool::new(&[ClassLayout { buffer_bytes: 4096, count: 1 }]).expect("a pool");
+        let memory = pool.take(4096).expect("a buffer").share();
+        let ranges = [DsmRange::new(100, 4), DsmRange::new(50, 1)];
+        memory.write_at(0, ranges.as_bytes());
+        let discard = command(wire::discard(1, 2)).with_data(Direction::ToController, memory, 0, 32);
+        let mut extents = Extents::default();
+        extents.add(&discard);
+        for (lba, expected) in [(49, false), (50, true), (51, false), (99, false), (103, true), (104, false)]
+        {
+            assert_eq!(extents.overlap(&command(wire::write(1, lba, 1, false))), expected, "{lba}");
+        }
+        extents.clear();
+        assert!(extents.is_empty() && !extents.overlap(&discard));
+    }
+
+    proptest! {
+        #[test]
+        fn they_overlap_exactly_where_a_block_is_in_both(
+            held in proptest::collection::vec((0_u64..60, 1_u32..12), 0..12),
+            tried in proptest::collection::vec((0_u64..80, 1_u32..12), 1..20),
+        ) {
+            let mut extents = Extents::default();
+            for (index, (lba, blocks)) in held.iter().enumerate() {
+                extents.add(&command(wire::write(1, *lba, *blocks, false)));
+                let (lba, blocks) = tried[index % tried.len()];
+                let expected = held[..=index].iter().any(|(first, count)| {
+                    lba < first + u64::from(*count) && *first < lba + u64::from(blocks)
+                });
+                prop_assert_eq!(extents.overlap(&command(wire::write(1, lba, blocks, false))), expected);
+            }
+            for (lba, blocks) in tried {
+                let expected = held.iter().any(|(first, count)| {
+                    lba < first + u64::from(*count) && *first < lba + u64::from(blocks)
+                });
+                prop_assert_eq!(extents.overlap(&command(wire::write(1, lba, blocks, false))), expected);
+            }
+        }
+    }
+}

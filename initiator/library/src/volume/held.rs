@@ -117,14 +117,15 @@ impl Held {
         commands
     }
 
-    /// Takes all commands, which fail. The connections have ended. Their blocks stay.
-    pub(super) fn release(&mut self) -> Vec<BoxedCommand> {
+    /// Takes all commands, or those of a path, which fail. The connections have ended. Their blocks stay.
+    pub(super) fn release(&mut self, path: Option<PathId>) -> Vec<BoxedCommand> {
         let all = |batch: &mut Batch| {
             batch.commands.append(&mut batch.gone);
             std::mem::take(&mut batch.commands)
         };
-        let commands = self.0.iter_mut().flat_map(all).collect();
-        self.0.retain(|batch| !batch.extents.is_empty());
+        let is_meant = |batch: &&mut Batch| path.is_none_or(|path| batch.path == path);
+        let commands = self.0.iter_mut().filter(is_meant).flat_map(all).collect();
+        self.0.retain(|batch| !batch.ended || !batch.commands.is_empty() || !batch.extents.is_empty());
         commands
     }
 

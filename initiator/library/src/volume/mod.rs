@@ -360,9 +360,15 @@ impl Volumes {
         }
     }
 
-    /// A path is not waited for: if there is no other one, everything ends that waits.
+    /// A path is not waited for: what is held for it ends, and everything that waits if there is no other one. What was
+    /// held for a path that is removed goes on by another one when it can.
     fn give_up(&mut self, resources: &mut Resources, path: PathId, error: IoError) {
         self.release_of(path);
+        if error == IoError::NoPath || self.is_leaving() {
+            for command in self.held.release(Some(path)) {
+                resources.done(self.id, command, Err(error));
+            }
+        }
         self.fail_if_failing(resources, error);
     }
 
@@ -373,7 +379,7 @@ impl Volumes {
             return;
         }
         self.release_all();
-        let mut ended = self.held.release();
+        let mut ended = self.held.release(None);
         ended.append(&mut self.behind);
         ended.extend(self.lines.take_all());
         ended.sort_unstable_by_key(|command| command.order);
