@@ -12,6 +12,7 @@ mod rights;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -166,6 +167,54 @@ impl Target {
         let follows =
             |one: &ServedSubsystem| one.groups().on_lost_disk(one.groups().of(nsid)) != OnLostDisk::Error;
         self.access_may_have_changed(|one| Arc::ptr_eq(one.subsystem(), subsystem) && follows(one));
+    }
+
+    /// The controllers whose hosts can leave these listeners: those that hear of access groups, and have another
+    /// controller by a way that stays, or may have one in another process.
+    pub(crate) fn who_can_leave(&self, served: &Served, ports: &BTreeSet<u16>) -> Vec<Arc<Controller>> {
+        let all = self.controllers();
+        let stays = |one: &Controller| {
+            let port_id = served.listener_of(&one.way()).port_id();
+            !one.is_leaving() && !ports.contains(&port_id)
+        };
+        let can = |one: &&Arc<Controller>| {
+            let elsewhere = |other: &Arc<Controller>| {
+                let same = Arc::ptr_eq(other.subsystem(), one.subsystem());
+                same && (&other.host().nqn, other.host().id) == (&one.host().nqn, one.host().id)
+                    && stays(other)
+            };
+            let served = served.of(one.subsystem());
+            let shared = served.is_some_and(|served| served.controller_ids().is_some());
+            served.is_some() && one.hears_of_access() && !stays(one) && (shared || all.iter().any(elsewhere))
+        };
+        all.iter().filter(can).cloned().collect()
+    }
+
+    /// Hosts that can leave are asked to by what is served from now on. Returns which controllers may do no more, and
+    /// on which disks. The cores are still to be told.
+    pub(crate) fn begin_access(
+        &self,
+        old: &Served,
+        next: &Served,
+        difference: &Difference,
+    ) -> Vec<(Arc<Controller>, Vec<usize>)> {
+        if !difference.access_groups {
+            return Vec::new();
+        }
+        let ports = next.listeners().iter().filter(|one| next.is_closing(one)).map(|one| one.port_id());
+        self.who_can_leave(next, &ports.collect()).iter().for_each(|one| one.set_leaving());
+        let taken = |controller: Arc<Controller>| {
+            let (before, after) = (old.of(controller.subsystem())?, next.of(controller.subsystem())?);
+            let way = controller.way();
+            let lost = |one: &&Arc<Namespace>| {
+                let (was, is) = (before.groups().of(one.nsid()), after.groups().of(one.nsid()));
+                let had = before.access_state(was, &way).allows_io();
+                had && !controller.access_state(after, is).allows_io()
+            };
+            let disks: Vec<usize> = after.namespaces().filter(lost).map(|one| one.index()).collect();
+            (!disks.is_empty()).then_some((controller, disks))
+        };
+        self.controllers().into_iter().filter_map(taken).collect()
     }
 
     /// The log page of access groups may be another one for controllers of these subsystems: their hosts are told if it

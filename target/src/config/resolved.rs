@@ -354,7 +354,7 @@ struct Subsystem<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     discovery_listeners: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    ana_group: Vec<AnaGroup>,
+    ana: Vec<AnaGroup>,
     namespace: Vec<Namespace<'a>>,
 }
 
@@ -564,7 +564,7 @@ fn subsystem(config: &SubsystemConfig) -> Subsystem<'_> {
         concatenation: (!config.demands.concatenation).then_some("refused"),
         controller_ids: config.controller_ids.map(|(first, last)| format!("{first}-{last}")),
         discovery_listeners: config.discovery_listeners.iter().map(ToString::to_string).collect(),
-        ana_group: config.ana_groups.iter().map(|(group, config)| ana_group(*group, config)).collect(),
+        ana: config.ana_groups.iter().map(|(group, config)| ana_group(*group, config)).collect(),
         namespace: config.namespaces.iter().map(namespace).collect(),
     }
 }

@@ -116,9 +116,9 @@ impl Controller {
         self.access.leaving.load(Ordering::Acquire)
     }
 
-    /// Asks its host to go elsewhere, or takes that back. What is served says so to the cores.
-    pub(crate) fn set_leaving(&self, leaving: bool) {
-        self.access.leaving.store(leaving, Ordering::Release);
+    /// Asks its host to go elsewhere. What is served says so to the cores.
+    pub(crate) fn set_leaving(&self) {
+        self.access.leaving.store(true, Ordering::Release);
     }
 
     /// Whether its host wants to be told of access groups that change.

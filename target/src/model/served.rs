@@ -27,6 +27,8 @@ pub struct Served {
     /// In the order in which they came.
     subsystems: Vec<Arc<ServedSubsystem>>,
     listeners: Vec<Arc<Listener>>,
+    /// The numbers of those that hosts are asked to leave.
+    closing: BTreeSet<u16>,
     /// Other discovery subsystems that hosts are told of.
     referrals: Vec<Referral>,
     /// Whether discovery refuses hosts without a key for authentication.
@@ -172,6 +174,11 @@ impl Served {
         &self.listeners
     }
 
+    /// Whether hosts are asked to leave a listener.
+    pub fn is_closing(&self, listener: &Listener) -> bool {
+        self.closing.contains(&listener.port_id())
+    }
+
     /// Other discovery subsystems that hosts are told of.
     pub fn referrals(&self) -> &[Referral] {
         &self.referrals
@@ -249,6 +256,7 @@ impl Served {
             discovery_generation: self.discovery_generation,
             subsystems: self.subsystems.clone(),
             listeners: self.listeners.clone(),
+            closing: self.closing.clone(),
             referrals: self.referrals.clone(),
             discovery_authenticates: self.discovery_authenticates,
             hosts: self.hosts.clone(),
@@ -298,6 +306,18 @@ impl ServedSubsystem {
     /// Its access groups.
     pub fn groups(&self) -> &ServedGroups {
         &self.groups
+    }
+
+    /// The ways of a listener that are told apart: its own address, and local addresses of which something is said.
+    pub fn ways(&self, listener: &Arc<Listener>, group: u32) -> Vec<Way> {
+        if listener.limits().discovery_only {
+            return Vec::new();
+        }
+        let said = self.groups.configured().get(&group).into_iter().flat_map(|one| one.ways.keys());
+        let own = said.copied().filter(|local| listener.covers(*local));
+        let own = own.filter(|local| !is_same(*local, listener.address()));
+        let locals: BTreeSet<SocketAddr> = own.chain([listener.address()]).collect();
+        locals.into_iter().map(|local| Way { local, listener: Arc::clone(listener) }).collect()
     }
 
     /// The state of an access group by a way: the configured one, unless its disks are gone. They are gone when none of
@@ -370,6 +390,7 @@ pub struct Draft {
     discovery_generation: u64,
     subsystems: Vec<Arc<ServedSubsystem>>,
     listeners: Vec<Arc<Listener>>,
+    closing: BTreeSet<u16>,
     referrals: Vec<Referral>,
     discovery_authenticates: bool,
     hosts: BTreeMap<String, Arc<LimitedHost>>,
@@ -570,7 +591,13 @@ impl Draft {
     pub fn remove_listener(&mut self, port_id: u16) -> Result<(), ServedError> {
         let index = self.listeners.iter().position(|one| one.port_id() == port_id);
         self.listeners.remove(index.ok_or(ServedError::NoListener(port_id))?);
+        self.closing.remove(&port_id);
         Ok(())
+    }
+
+    /// Hosts that can go elsewhere are asked to leave these listeners.
+    pub fn close_ways(&mut self, ports: &BTreeSet<u16>) {
+        self.closing.extend(ports);
     }
 
     /// Hosts are told of one more discovery subsystem.
@@ -627,6 +654,7 @@ impl Draft {
             discovery_generation: self.discovery_generation,
             subsystems: self.subsystems,
             listeners: self.listeners,
+            closing: self.closing,
             referrals: self.referrals,
             discovery_authenticates: self.discovery_authenticates,
             hosts: self.hosts,
@@ -780,7 +808,7 @@ impl Difference {
             }),
             demands: demands(old) != demands(next),
             limits: limits_differ(old, next),
-            access_groups: groups_differ(old, next),
+            access_groups: groups_differ(old, next) || old.closing != next.closing,
         }
     }
 }

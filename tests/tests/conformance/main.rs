@@ -2,6 +2,7 @@
 //! place of the field in the Error Information log, or the end of that one connection. In every test a healthy
 //! host works on beside the wrong one.
 
+mod access;
 mod admin;
 mod bench;
 mod cancel;

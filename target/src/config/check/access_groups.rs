@@ -1,4 +1,4 @@
-//! The tables `[[subsystem.ana_group]]`, and which namespace is in which group.
+//! The tables `[[subsystem.ana]]`, and which namespace is in which group.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ pub(super) fn group_of(reader: &Reader<'_>, errors: &mut Errors<'_>) -> u32 {
 /// The groups of which something is said.
 pub(super) fn access_groups(reader: &Reader<'_>, errors: &mut Errors<'_>) -> AccessGroups {
     let (mut groups, mut once) = (AccessGroups::new(), Unique::new());
-    for table in reader.tables("ana_group", errors) {
+    for table in reader.tables("ana", errors) {
         let group = table.integer("group", 1..=u64::from(ANA_GROUP_MAX), errors);
         match &group {
             Some(group) => once.insert(group.value, &group.span, table.key("group"), errors),

@@ -26,7 +26,7 @@ const LISTS: [(&str, &[&str]); 8] = [
     ("namespace", &["nsid"]),
     ("host_limits", &["host"]),
     ("host", &["nqn"]),
-    ("ana_group", &["group"]),
+    ("ana", &["group"]),
     ("way", &["listener"]),
     ("referral", &["transport", "address", "port"]),
 ];
