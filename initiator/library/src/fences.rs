@@ -510,7 +510,7 @@ mod tests {
         let mut now = at(2020);
         for _ in 0..MISSING_MAX {
             assert_eq!(fences.log(now, OTHER, &[]), []);
-            now = now + AGAIN_MAX;
+            now += AGAIN_MAX;
             fences.next(now, &helpers);
         }
         assert_eq!(fences.due(), at(23_100), "what is left is the clock");

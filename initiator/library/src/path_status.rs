@@ -99,7 +99,7 @@ impl PathStatus {
     }
 
     /// Takes another engine's part of the same path in.
-    pub(crate) fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.commands += other.commands;
         self.bytes += other.bytes;
         self.outstanding += other.outstanding;

@@ -69,6 +69,7 @@ impl Pair {
         let mut other = options(&peers[1]).url;
         other.host = HostName::Name("localhost".to_owned());
         all.further_urls = vec![other];
+        all.replay_delay = None;
         change(&mut all);
         let controller = host.attach(all);
         Self { host, peers, controller, done: Vec::new(), told: Vec::new() }
@@ -360,6 +361,7 @@ fn a_path_that_was_lost_is_used_again_when_it_has_been_well_for_a_while() {
         |options| {
             options.reconnect.delay = Duration::from_millis(10);
             options.paths.well_for = Duration::from_millis(400);
+            options.replay_delay = Some(Duration::ZERO);
         },
     );
     pair.peers[0].faults.cut_after = Some(0);

@@ -202,7 +202,7 @@ impl Engine {
         let mut paths = parts.next().unwrap_or_default();
         for other in parts.flatten() {
             if let Some(path) = paths.iter_mut().find(|path| path.id == other.id) {
-                path.add(other);
+                path.add(&other);
             }
         }
         paths

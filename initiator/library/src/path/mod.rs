@@ -444,7 +444,7 @@ impl Path {
             }
             Owner::AsyncEvent => self.on_async_event(resources, entry),
             Owner::Reset(_) | Owner::ResetLog | Owner::LostHostLog => {
-                instance::on_answer(self, &command, entry)
+                instance::on_answer(self, &command, entry);
             }
         }
         if self.life.phase.is_connected() {
@@ -621,17 +621,7 @@ impl Path {
                     self.advance(resources, Trigger::Leave);
                 }
             }
-            ToFollower::Reconnecting { attempt, delay } => {
-                self.reports.push(PathEvent::Reconnecting { attempt, delay });
-            }
-            ToFollower::Over { first, last } => self.reports.push(PathEvent::Over { first, last }),
-            ToFollower::Access(states) => self.reports.push(PathEvent::Access(states)),
-            ToFollower::FailFast => self.reports.push(PathEvent::FailFast),
-            ToFollower::Changed => self.reports.push(PathEvent::NamespacesChanged),
-            ToFollower::Rescanned(Some(found)) => {
-                self.reports.push(PathEvent::NamespacesFound { found: found.to_vec(), final_look: true });
-            }
-            ToFollower::Rescanned(None) => self.reports.push(PathEvent::NamespacesKept),
+            what => self.reports.told_by_leader(what),
         }
         self.check_closed(resources);
     }
@@ -826,6 +816,19 @@ impl Path {
             self.lose(resources, self.step(), Cause::TimedOut { what, limit });
         }
         self.scan(resources, now);
+        self.keep_alive(resources, now);
+        self.association.queues.admin.retry_due(resources, now);
+        if now >= self.notices.due() {
+            let (phase, step) = (self.life.phase, self.step());
+            let (options, sequence) = (&self.life.options, &self.association.sequence);
+            let wait = Wait::of(phase, step, options, sequence, &self.timers, &self.liveness);
+            self.notices.log_wait(now, wait);
+        }
+        self.check_closed(resources);
+    }
+
+    /// Sends a Keep Alive if it is time, and gives a controller up that is silent.
+    fn keep_alive(&mut self, resources: &mut Resources, now: Time) {
         match self.association.keep_alive.take_due(now, self.association.queues.answered()) {
             KeepAliveDue::Nothing => {}
             KeepAliveDue::Send => {
@@ -837,14 +840,6 @@ impl Path {
                 self.lose(resources, self.step(), Cause::TimedOut { what: "Keep Alive", limit });
             }
         }
-        self.association.queues.admin.retry_due(resources, now);
-        if now >= self.notices.due() {
-            let (phase, step) = (self.life.phase, self.step());
-            let (options, sequence) = (&self.life.options, &self.association.sequence);
-            let wait = Wait::of(phase, step, options, sequence, &self.timers, &self.liveness);
-            self.notices.log_wait(now, wait);
-        }
-        self.check_closed(resources);
     }
 
     /// Looks for overdue answers. An overdue I/O command is aborted; an overdue admin command means that the controller

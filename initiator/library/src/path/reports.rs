@@ -9,6 +9,7 @@ use crate::access::AccessStates;
 use crate::authentication::Keys;
 use crate::command::BoxedCommand;
 use crate::error::ConnectError;
+use crate::messages::ToFollower;
 use crate::namespace::Namespace;
 
 /// What the volumes have not been told yet.
@@ -23,6 +24,30 @@ impl Reports {
     /// Tells of an event.
     pub(super) fn push(&mut self, event: PathEvent) {
         self.events.push_back(event);
+    }
+
+    /// Tells what the leader tells of a path that this engine follows.
+    pub(super) fn told_by_leader(&mut self, what: ToFollower) {
+        self.push(match what {
+            ToFollower::Reconnecting { attempt, delay } => PathEvent::Reconnecting { attempt, delay },
+            ToFollower::Over { first, last } => PathEvent::Over { first, last },
+            ToFollower::Access(states) => PathEvent::Access(states),
+            ToFollower::FailFast => PathEvent::FailFast,
+            ToFollower::Changed => PathEvent::NamespacesChanged,
+            ToFollower::Rescanned(Some(found)) => {
+                PathEvent::NamespacesFound { found: found.to_vec(), final_look: true }
+            }
+            ToFollower::Rescanned(None) => PathEvent::NamespacesKept,
+            // These change the phase: the path acts on them itself.
+            ToFollower::Connect(_)
+            | ToFollower::Live { .. }
+            | ToFollower::Lost(_)
+            | ToFollower::Close { .. }
+            | ToFollower::Reauthenticate(_)
+            | ToFollower::Drain
+            | ToFollower::Failed(_)
+            | ToFollower::Detached(_) => return,
+        });
     }
 
     /// Gives back a command that has no answer.
