@@ -69,6 +69,7 @@ impl Pair {
         let mut other = options(&peers[1]).url;
         other.host = HostName::Name("localhost".to_owned());
         all.further_urls = vec![other];
+        all.replay_delay = None;
         change(&mut all);
         let controller = host.attach(all);
         Self { host, peers, controller, done: Vec::new(), told: Vec::new() }

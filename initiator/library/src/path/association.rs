@@ -2,13 +2,12 @@
 //! commands that runs on them, and the keep-alive. The path decides when one begins and ends.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use ringfab_memory::Pool;
 use ringfab_reactor::Time;
 
 use super::connector::Connector;
-use super::keep_alive::{KeepAlive, KeepAliveDue};
+use super::keep_alive::KeepAlive;
 use super::queues::Queues;
 use super::reports::Reports;
 use super::sequence::{Action, Context, Sequence};
@@ -18,7 +17,6 @@ use crate::path_status::PathStatus;
 use crate::resources::Resources;
 use crate::retry::RetryDelays;
 use crate::url::HostName;
-use crate::wire;
 
 /// The association with a controller, or this engine's part of it.
 #[derive(Debug)]
@@ -95,20 +93,6 @@ impl Association {
         for command in self.queues.close(resources, orderly) {
             self.keep(reports, Some(command));
         }
-    }
-
-    /// Sends a Keep Alive if it is time. Returns what has not come, and for how long, if the controller is silent.
-    pub(super) fn keep_alive_due(&mut self, resources: &mut Resources) -> Option<(&'static str, Duration)> {
-        match self.keep_alive.take_due(resources.now(), self.queues.answered()) {
-            KeepAliveDue::Nothing => {}
-            KeepAliveDue::Send => {
-                let limit = self.keep_alive.answer_limit(self.queues.admin.timeout());
-                let command = Command::new(wire::keep_alive(), Owner::KeepAlive);
-                self.queues.admin.send_within(resources, command, limit);
-            }
-            KeepAliveDue::Silent(limit) => return Some(("Keep Alive", limit)),
-        }
-        None
     }
 
     /// When it has something to do.

@@ -76,6 +76,11 @@ pub(crate) struct Instances {
 }
 
 impl Instances {
+    /// I/O can be sent on a connection with this number. Only the leader knows to which instance.
+    pub(super) fn begin(&mut self, connection: u32, current: Option<Instance>) {
+        (self.connection, self.current) = (connection, current);
+    }
+
     /// Number of the connection that was ready last, the same on every engine.
     pub(crate) fn connection(&self) -> u32 {
         self.connection
@@ -84,11 +89,6 @@ impl Instances {
     /// The instance of the controller, while the connection is ready; only the leader knows.
     pub(crate) fn current(&self) -> Option<&Instance> {
         self.current.as_ref()
-    }
-
-    /// I/O can be sent on a connection with this number. Only the leader knows to which instance.
-    pub(super) fn begin(&mut self, connection: u32, current: Option<Instance>) {
-        (self.connection, self.current) = (connection, current);
     }
 
     /// The connection ends. Returns the instance that it led to, if it was ready.

@@ -57,6 +57,7 @@ use followers::Request;
 use instance::Instances;
 pub(crate) use instance::{Instance, LostEntry, ResetAnswer, ResetEntry};
 pub(crate) use io_queues::{IoQueues, SLOW_IO};
+use keep_alive::KeepAliveDue;
 pub use leader::SharedController;
 pub(crate) use leader::{FinalError, LeaderLink, SharedPath};
 use life::Life;
@@ -620,7 +621,7 @@ impl Path {
                     self.advance(resources, Trigger::Leave);
                 }
             }
-            what => PathEvent::told(what).into_iter().for_each(|event| self.reports.push(event)),
+            what => self.reports.told_by_leader(what),
         }
         self.check_closed(resources);
     }
@@ -815,9 +816,7 @@ impl Path {
             self.lose(resources, self.step(), Cause::TimedOut { what, limit });
         }
         self.scan(resources, now);
-        if let Some((what, limit)) = self.association.keep_alive_due(resources) {
-            self.lose(resources, self.step(), Cause::TimedOut { what, limit });
-        }
+        self.keep_alive(resources, now);
         self.association.queues.admin.retry_due(resources, now);
         if now >= self.notices.due() {
             let (phase, step) = (self.life.phase, self.step());
@@ -826,6 +825,21 @@ impl Path {
             self.notices.log_wait(now, wait);
         }
         self.check_closed(resources);
+    }
+
+    /// Sends a Keep Alive if it is time, and gives a controller up that is silent.
+    fn keep_alive(&mut self, resources: &mut Resources, now: Time) {
+        match self.association.keep_alive.take_due(now, self.association.queues.answered()) {
+            KeepAliveDue::Nothing => {}
+            KeepAliveDue::Send => {
+                let limit = self.association.keep_alive.answer_limit(self.life.options.timeouts.admin);
+                let command = Command::new(wire::keep_alive(), Owner::KeepAlive);
+                self.association.queues.admin.send_within(resources, command, limit);
+            }
+            KeepAliveDue::Silent(limit) => {
+                self.lose(resources, self.step(), Cause::TimedOut { what: "Keep Alive", limit });
+            }
+        }
     }
 
     /// Looks for overdue answers. An overdue I/O command is aborted; an overdue admin command means that the controller

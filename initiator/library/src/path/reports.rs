@@ -26,6 +26,30 @@ impl Reports {
         self.events.push_back(event);
     }
 
+    /// Tells what the leader tells of a path that this engine follows.
+    pub(super) fn told_by_leader(&mut self, what: ToFollower) {
+        self.push(match what {
+            ToFollower::Reconnecting { attempt, delay } => PathEvent::Reconnecting { attempt, delay },
+            ToFollower::Over { first, last } => PathEvent::Over { first, last },
+            ToFollower::Access(states) => PathEvent::Access(states),
+            ToFollower::FailFast => PathEvent::FailFast,
+            ToFollower::Changed => PathEvent::NamespacesChanged,
+            ToFollower::Rescanned(Some(found)) => {
+                PathEvent::NamespacesFound { found: found.to_vec(), final_look: true }
+            }
+            ToFollower::Rescanned(None) => PathEvent::NamespacesKept,
+            // These change the phase: the path acts on them itself.
+            ToFollower::Connect(_)
+            | ToFollower::Live { .. }
+            | ToFollower::Lost(_)
+            | ToFollower::Close { .. }
+            | ToFollower::Reauthenticate(_)
+            | ToFollower::Drain
+            | ToFollower::Failed(_)
+            | ToFollower::Detached(_) => return,
+        });
+    }
+
     /// Gives back a command that has no answer.
     pub(super) fn give_back(&mut self, command: BoxedCommand) {
         self.unanswered.push(command);
@@ -127,22 +151,4 @@ pub(crate) enum PathEvent {
     Failed(ConnectError),
     /// It is detached, with what could not be done in an orderly way.
     Detached(Option<ConnectError>),
-}
-
-impl PathEvent {
-    /// What the leader tells a follower, where that changes nothing of its part of the path.
-    pub(super) fn told(what: ToFollower) -> Option<Self> {
-        Some(match what {
-            ToFollower::Reconnecting { attempt, delay } => Self::Reconnecting { attempt, delay },
-            ToFollower::Over { first, last } => Self::Over { first, last },
-            ToFollower::Access(states) => Self::Access(states),
-            ToFollower::FailFast => Self::FailFast,
-            ToFollower::Changed => Self::NamespacesChanged,
-            ToFollower::Rescanned(Some(found)) => {
-                Self::NamespacesFound { found: found.to_vec(), final_look: true }
-            }
-            ToFollower::Rescanned(None) => Self::NamespacesKept,
-            _ => return None,
-        })
-    }
 }

@@ -7,6 +7,12 @@
 //!
 //! A command that fails meanwhile, because its program does not want to wait, leaves its blocks here: nobody knows
 //! whether it will still be executed, and later changes of these blocks wait as they would for the command itself.
+//!
+//! # Buffers
+//! No buffer goes back to a program, or out by another path, before the connections of this engine have ended. Then
+//! nobody uses it any more. A stream reports its end only when the kernel has given back each send and each receive; no
+//! send is without a copy in the kernel, and what TLS sends is a copy, too. An RDMA queue pair reports its end only when
+//! no work of it is left, and before that the command's region was revoked, so that nobody reaches it from outside.
 
 use super::extents::{Extents, changes_blocks};
 use crate::command::{BoxedCommand, Command};
@@ -142,5 +148,76 @@ impl Held {
     pub(super) fn take_gone(&mut self) -> Vec<BoxedCommand> {
         let ended = self.0.iter_mut().filter(|batch| batch.ended);
         ended.flat_map(|batch| std::mem::take(&mut batch.gone)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::Owner;
+    use crate::wire;
+
+    const ONE: PathId = PathId::first(0);
+    const OTHER: PathId = PathId::first(1);
+
+    fn write(order: u64) -> BoxedCommand {
+        Command::new(wire::write(1, order, 1, false), Owner::Io(order))
+    }
+
+    fn read(order: u64) -> BoxedCommand {
+        Command::new(wire::read(1, order, 1), Owner::Io(order))
+    }
+
+    fn owners(commands: &[BoxedCommand]) -> Vec<Owner> {
+        commands.iter().map(|command| command.owner).collect()
+    }
+
+    /// A write and a read of the third connection of a path.
+    fn held() -> Held {
+        let mut held = Held::default();
+        held.push(ONE, 3, write(1), false);
+        held.push(ONE, 3, read(2), false);
+        held
+    }
+
+    #[test]
+    fn no_buffer_goes_back_before_the_connections_have_ended() {
+        let mut held = held();
+        assert!(held.are_over(ONE, 3, 3).is_empty(), "though the instance is over");
+        assert!(held.is_clear() && held.len() == 2);
+        assert!(held.take_if(|_| true).is_empty(), "though their namespace is gone");
+        assert!(held.have_ended(OTHER).is_empty() && held.take_gone().is_empty(), "of another path");
+        assert!(held.have_ended(ONE).is_empty());
+        assert_eq!(owners(&held.take_gone()), [Owner::Io(1), Owner::Io(2)]);
+        assert_eq!(held.len(), 0);
+    }
+
+    #[test]
+    fn what_changes_nothing_goes_on_then_and_what_changes_blocks_when_the_instance_is_over() {
+        let mut held = held();
+        held.push(ONE, 4, write(5), false);
+        assert_eq!(owners(&held.have_ended(ONE)), [Owner::Io(2)]);
+        assert!(held.are_over(OTHER, 0, 9).is_empty() && held.overlap(&write(1)) && held.overlap(&write(5)));
+        assert_eq!(owners(&held.are_over(ONE, 0, 3)), [Owner::Io(1)]);
+        assert!(!held.overlap(&write(1)) && held.overlap(&write(5)), "that was another connection");
+        assert_eq!(owners(&held.are_over(ONE, 4, 4)), [Owner::Io(5)]);
+        assert!(held.is_clear() && held.0.is_empty());
+    }
+
+    #[test]
+    fn what_fails_leaves_its_blocks_behind() {
+        let mut held = held();
+        held.have_ended(ONE);
+        assert_eq!(owners(&held.release(Some(ONE))), [Owner::Io(1)]);
+        assert!(held.overlap(&write(1)) && !held.overlap(&read(1)) && !held.is_clear());
+        assert!(held.are_over(ONE, 3, 3).is_empty() && held.is_clear());
+    }
+
+    #[test]
+    fn unprotected_it_goes_on_when_the_connections_have_ended() {
+        let mut held = Held::default();
+        held.push(ONE, 3, write(1), true);
+        assert!(!held.overlap(&write(1)));
+        assert_eq!(owners(&held.have_ended(ONE)), [Owner::Io(1)]);
     }
 }

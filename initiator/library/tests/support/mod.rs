@@ -325,15 +325,8 @@ impl Peer {
                 self.write_data(queue_pair, entry, &data);
             }
             0x02 if self.faults.mute_log => return self.withheld.push((queue_pair, entry)),
-            0x02 if entry.lid() == LogId::ANA.0 => self.tell_access(queue_pair, entry),
-            0x02 if let Some(page) = self.lost_paths.page(&entry) => {
-                self.write_data(queue_pair, entry, &page);
-            }
+            0x02 => self.log_page(queue_pair, entry),
             0x38 => return self.cross_controller_reset(queue_pair, entry),
-            0x02 => {
-                let page = list(&self.changed);
-                self.write_data(queue_pair, entry, &page[..entry.log_length() as usize]);
-            }
             0x09 if entry.fid() == 7 => result = entry.cdw11.get().into(),
             0x0a => self.write_data(queue_pair, entry, &[0x0a; 4096]),
             0x0c => return self.event_request = Some((queue_pair, entry)),
@@ -348,6 +341,19 @@ impl Peer {
             _ => {}
         }
         self.respond(queue_pair, entry, Status::SUCCESS, result);
+    }
+
+    fn log_page(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
+        let length = entry.log_length() as usize;
+        let page = if entry.lid() == LogId::ANA.0 {
+            self.access_told += 1;
+            let page = self.access_page();
+            let from = (entry.lpo() as usize).min(page.len());
+            page[from..].iter().copied().take(length).collect()
+        } else {
+            self.lost_paths.page(&entry).unwrap_or_else(|| list(&self.changed)[..length].to_vec())
+        };
+        self.write_data(queue_pair, entry, &page);
     }
 
     fn cross_controller_reset(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
@@ -421,15 +427,6 @@ impl Peer {
         for queue_pair in io_queues {
             self.rnic.disconnect(&mut self.reactor, queue_pair);
         }
-    }
-
-    /// Tells a part of the log page of access states.
-    fn tell_access(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
-        self.access_told += 1;
-        let page = self.access_page();
-        let from = (entry.lpo() as usize).min(page.len());
-        let part = page[from..].iter().copied().take(entry.log_length() as usize).collect::<Vec<_>>();
-        self.write_data(queue_pair, entry, &part);
     }
 
     /// The log page of access states, of groups only.

@@ -65,7 +65,6 @@ impl Sequence {
     /// What comes after a step on a queue that has authenticated, or need not.
     fn after(&mut self, context: &mut Context<'_>, ended: SequenceStep) -> Result<Next, Cause> {
         let discovery = self.options.url.is_discovery() || self.facts.controller.discovery;
-        let has_retry_delays = !self.facts.controller.retry_delays.crdt[0].is_zero();
         let queues = self.share.count(self.facts.queues);
         let only = self.options.url.namespace;
         Ok(Next::Step(match ended {
@@ -82,8 +81,11 @@ impl Sequence {
                 return Ok(self.all_scanned(context));
             }
             SequenceStep::Identify => SequenceStep::Limits,
-            SequenceStep::Limits if has_retry_delays => SequenceStep::HostBehavior,
-            SequenceStep::Limits | SequenceStep::HostBehavior => after_limits(&self.facts),
+            SequenceStep::Limits if self.facts.has_retry_delays() => SequenceStep::HostBehavior,
+            SequenceStep::Limits | SequenceStep::HostBehavior if self.facts.controller.access_states => {
+                SequenceStep::AccessLog(0)
+            }
+            SequenceStep::Limits | SequenceStep::HostBehavior => SequenceStep::QueueCount,
             SequenceStep::AccessLog(from) => return self.after_access_log(context, from),
             SequenceStep::QueueCount => SequenceStep::EventConfig,
             SequenceStep::EventConfig => {
@@ -185,11 +187,6 @@ impl Sequence {
         context.reports.push(PathEvent::NamespacesFound { found, final_look: !again });
         if again { Next::Step(SequenceStep::ChangedLog) } else { Next::End }
     }
-}
-
-/// A controller that tells access states is asked for them, before it counts its queues.
-fn after_limits(facts: &Facts) -> SequenceStep {
-    if facts.controller.access_states { SequenceStep::AccessLog(0) } else { SequenceStep::QueueCount }
 }
 
 /// An orderly shutdown first flushes what was written to and is still there, one after the other.
