@@ -224,18 +224,6 @@ impl Change {
             Self::DemandsChanged { nqn, old, new } => {
                 ("changed", subsystem(nqn), keys(&resolved::demand_keys(*old), &resolved::demand_keys(*new)))
             }
-            Self::NamespaceAdded { nqn, namespace } => {
-                ("added", format!("namespace {} of {nqn}", namespace.nsid), namespace.source.to_string())
-            }
-            Self::NamespaceRemoved { nqn, namespace } => {
-                ("removed", format!("namespace {} of {nqn}", namespace.nsid), namespace.source.to_string())
-            }
-            Self::NamespaceShown { nqn, nsid, old, new } => {
-                ("changed", format!("namespace {nsid} of {nqn}"), format!("hosts {}", hosts(old, new)))
-            }
-            Self::NamespaceGrouped { nqn, nsid, old, new } => {
-                ("changed", format!("namespace {nsid} of {nqn}"), format!("ana_group {old} -> {new}"))
-            }
             Self::AnaGroupChanged { nqn, group, old, new } => {
                 let keys_of = |one| resolved::ana_group_keys(*group, one);
                 ("changed", format!("access group {group} of {nqn}"), keys(&keys_of(old), &keys_of(new)))
@@ -244,20 +232,41 @@ impl Change {
                 let [old, new] = [old, new].map(|all| addresses(all));
                 ("changed", subsystem(nqn), format!("discovery_listeners {old} -> {new}"))
             }
-            Self::NamespaceLimited { nqn, nsid, old, new } => {
-                let detail = keys(&resolved::limit_keys(old), &resolved::limit_keys(new));
-                ("changed", format!("namespace {nsid} of {nqn}"), detail)
-            }
             Self::HostChanged { old, new } => ("changed", format!("host {}", new.nqn), host(old, new)),
             Self::ReferralAdded(one) => ("added", format!("referral {}", one.place()), String::new()),
             Self::ReferralRemoved(one) => ("removed", format!("referral {}", one.place()), String::new()),
+            of_namespace => of_namespace.namespace_parts(),
+        }
+    }
+
+    /// The same for a change of one namespace.
+    fn namespace_parts(&self) -> (&'static str, String, String) {
+        let name = |nqn: &str, nsid: u32| format!("namespace {nsid} of {nqn}");
+        match self {
+            Self::NamespaceAdded { nqn, namespace } => {
+                ("added", name(nqn, namespace.nsid), namespace.source.to_string())
+            }
+            Self::NamespaceRemoved { nqn, namespace } => {
+                ("removed", name(nqn, namespace.nsid), namespace.source.to_string())
+            }
+            Self::NamespaceShown { nqn, nsid, old, new } => {
+                ("changed", name(nqn, *nsid), format!("hosts {}", hosts(old, new)))
+            }
+            Self::NamespaceGrouped { nqn, nsid, old, new } => {
+                ("changed", name(nqn, *nsid), format!("ana_group {old} -> {new}"))
+            }
+            Self::NamespaceLimited { nqn, nsid, old, new } => {
+                let detail = keys(&resolved::limit_keys(old), &resolved::limit_keys(new));
+                ("changed", name(nqn, *nsid), detail)
+            }
             Self::NamespaceChanged { nqn, old, new } => {
                 let mut detail = keys(&resolved::namespace_keys(old), &resolved::namespace_keys(new));
                 if matches!(old.source, Source::Memory(_)) {
                     detail += "; what is in its memory is lost";
                 }
-                ("changed", format!("namespace {} of {nqn}", new.nsid), detail)
+                ("changed", name(nqn, new.nsid), detail)
             }
+            _ => unreachable!("every other change is described before"),
         }
     }
 }
@@ -365,6 +374,12 @@ fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Cha
         changes.push(Change::AccessChanged { nqn: nqn.clone(), old, new });
     }
     access_groups(old, new, changes);
+    namespaces_of(old, new, changes);
+}
+
+/// The namespaces of a subsystem.
+fn namespaces_of(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Change>) {
+    let nqn = &new.nqn;
     for one in &old.namespaces {
         let nqn = nqn.clone();
         match new.namespace(one.nsid) {

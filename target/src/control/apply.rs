@@ -394,6 +394,42 @@ fn edit_draft(
             Ok(())
         }
         Change::AccessChanged { nqn, new, .. } => draft.set_access(nqn, new.clone()).map_err(served),
+        Change::AnaGroupChanged { nqn, group, new, .. } => {
+            let set = |groups: &mut AccessGroups| match *new == AccessGroup::default() {
+                true => drop(groups.remove(group)),
+                false => drop(groups.insert(*group, new.clone())),
+            };
+            draft.set_access_groups(nqn, set).map_err(served)
+        }
+        Change::DiscoveryListenersChanged { nqn, new, .. } => {
+            draft.set_discovery_listeners(nqn, new).map_err(served)
+        }
+        Change::HostChanged { new, .. } => {
+            draft.set_host(new);
+            Ok(())
+        }
+        Change::ReferralAdded(referral) => {
+            draft.add_referral(referral.clone());
+            Ok(())
+        }
+        Change::ReferralRemoved(referral) => {
+            draft.remove_referral(referral);
+            Ok(())
+        }
+        of_namespace => edit_namespace(target, identity, draft, of_namespace),
+    }
+}
+
+/// The same for a change of one namespace.
+fn edit_namespace(
+    target: &Target,
+    identity: &Identity,
+    draft: &mut Draft,
+    change: &Change,
+) -> Result<(), String> {
+    let served = |error: ServedError| error.to_string();
+    let made = |error: TargetError| error.to_string();
+    match change {
         Change::NamespaceRemoved { nqn, namespace } => {
             draft.remove_namespace(nqn, namespace.nsid).map(drop).map_err(served)
         }
@@ -410,31 +446,10 @@ fn edit_draft(
         Change::NamespaceGrouped { nqn, nsid, new, .. } => {
             draft.group_namespace(nqn, *nsid, *new).map_err(served)
         }
-        Change::AnaGroupChanged { nqn, group, new, .. } => {
-            let set = |groups: &mut AccessGroups| match *new == AccessGroup::default() {
-                true => drop(groups.remove(group)),
-                false => drop(groups.insert(*group, new.clone())),
-            };
-            draft.set_access_groups(nqn, set).map_err(served)
-        }
-        Change::DiscoveryListenersChanged { nqn, new, .. } => {
-            draft.set_discovery_listeners(nqn, new).map_err(served)
-        }
         Change::NamespaceLimited { nqn, nsid, new, .. } => {
             draft.limit_namespace(nqn, *nsid, new).map_err(served)
         }
-        Change::HostChanged { new, .. } => {
-            draft.set_host(new);
-            Ok(())
-        }
-        Change::ReferralAdded(referral) => {
-            draft.add_referral(referral.clone());
-            Ok(())
-        }
-        Change::ReferralRemoved(referral) => {
-            draft.remove_referral(referral);
-            Ok(())
-        }
+        _ => unreachable!("every other change is done before"),
     }
 }
 

@@ -31,10 +31,10 @@ pub(super) fn access_groups(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Acc
         ways(&table, &mut found, errors);
         table.finish(errors);
         // What is said by default needs no entry, so that both ways to write it mean the same.
-        if let Some(group) = group.and_then(|group| u32::try_from(group.value).ok()) {
-            if found != AccessGroup::default() {
-                groups.insert(group, found);
-            }
+        if let Some(group) = group.and_then(|group| u32::try_from(group.value).ok())
+            && found != AccessGroup::default()
+        {
+            groups.insert(group, found);
         }
     }
     groups
