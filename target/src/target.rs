@@ -6,12 +6,13 @@ mod make;
 mod pools;
 mod psk;
 mod refusal;
+mod resets;
 mod rights;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use ringfab_auth::{SequenceNumbers, system_random};
 
@@ -42,6 +43,8 @@ pub struct Target {
     pub(crate) epoch: Arc<Epoch>,
     subsystem_indexes: Indexes,
     controllers: Mutex<Controllers>,
+    /// Controllers whose hosts wait for the end of others.
+    resetting: Mutex<Vec<Weak<Controller>>>,
     admin_core: AtomicUsize,
     placement: Arc<Placement>,
     generated: GeneratedPsks,
@@ -64,6 +67,7 @@ impl Target {
             epoch: Arc::default(),
             subsystem_indexes: Indexes::default(),
             controllers: Mutex::default(),
+            resetting: Mutex::default(),
             admin_core: AtomicUsize::new(0),
             placement: Arc::default(),
             generated: GeneratedPsks::default(),

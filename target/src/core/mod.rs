@@ -304,6 +304,7 @@ impl Core {
     fn on_queue_message(&mut self, message: QueueMessage) {
         let Self { resources, queues, .. } = self;
         match message {
+            QueueMessage::Fence(controller) => queues.fence_all_of(resources, &controller),
             QueueMessage::Evict(controller) => queues.evict_all_of(resources, &controller),
             QueueMessage::EndQueues { controller, admin } => {
                 queues.end_all_of(resources, &controller, admin);

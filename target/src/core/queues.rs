@@ -156,6 +156,10 @@ impl Queues {
         if queue.is_finished()
             && let Some(queue) = entry.take()
         {
+            if queue.has_left_behind() {
+                // Commands of other controllers may wait for its disks, on any core.
+                resources.cores.iter().for_each(|core| core.send(QueueMessage::CheckControllers));
+            }
             let Owner { address, host, is_opening } = queue.owner();
             resources.hosts.leave(address, host, is_opening);
             if !resources.hosts.is_here(host) {
@@ -172,6 +176,7 @@ impl Queues {
         if let Some(controller) = left {
             left_controller(resources, id, &controller);
         }
+        resources.target.something_has_ended();
     }
 
     /// From time to time: deadlines, events to report, and the end of controllers whose hosts are silent.
@@ -184,8 +189,7 @@ impl Queues {
                 && let Some(controller) = queue.controller().filter(|controller| controller.expired(now))
             {
                 log_keep_alive_expired(controller);
-                controller.end();
-                resources.end_queues(controller, true);
+                resources.lose(controller);
             }
             self.reap(resources, number as u16);
         }
@@ -202,6 +206,13 @@ impl Queues {
             if admin || queue.id() != 0 {
                 queue.abandon(resources);
             }
+        }
+    }
+
+    /// Ends the queues of a controller, with whatever lies in their connections.
+    pub(super) fn fence_all_of(&mut self, resources: &mut Resources, controller: &Arc<Controller>) {
+        for queue in self.iter_mut().filter(|queue| queue.belongs_to(controller)) {
+            queue.fence(resources);
         }
     }
 
@@ -277,6 +288,9 @@ impl Queues {
 fn left_controller(resources: &Resources, id: u16, controller: &Arc<Controller>) {
     let admin_core = controller.state().queues.core_of(0);
     if id == 0 {
+        if !controller.has_ended() && !controller.is_left() {
+            resources.target.tell_loss(controller);
+        }
         resources.target.admin_ended(controller);
         // Without its admin queue an association is over (NVMe over Fabrics: section 3.3.2.2 of Base 2.0).
         resources.end_queues(controller, false);

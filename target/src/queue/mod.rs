@@ -13,13 +13,16 @@
 //! | `fused` | pairs of commands that are done as one |
 //! | `authentication` | how the host proves who it is |
 //! | `early` | how many commands come before the host is let in |
+//! | `aborts` | what ends commands that wait, from outside |
 //! | `admin` | what the controller does for Fabrics and admin commands |
+//! | `resets` | the ends of other controllers that it is asked for |
 //! | `attachment` | what the queue belongs to, and the namespaces that its host sees |
 //! | `accounting` | what is counted and recorded of commands that have ended |
 //! | `samples` | sampled commands whose answer is on its way |
 //!
 //! The states are in [`crate::resources::states`], where they are counted for all queues of the core.
 
+mod aborts;
 mod accounting;
 mod admin;
 mod attachment;
@@ -37,6 +40,7 @@ mod log;
 mod parse;
 mod pieces;
 mod request;
+mod resets;
 mod samples;
 mod steps;
 
@@ -60,6 +64,7 @@ use crate::resources::scope::Scope;
 use crate::resources::{ClaimId, HostId, RequestId, Resources};
 use crate::transport::{Disconnection, Endpoint, FetchId, Link};
 use crate::worker::WorkError;
+use aborts::{Aborted, WaitingCommands};
 use attachment::Attachment;
 use automaton::Event;
 use commands::Commands;
@@ -87,6 +92,8 @@ pub(crate) struct Queue {
     progress: Time,
     /// When the connection was gone.
     gone_at: Time,
+    /// Whether disks worked for it then.
+    has_left_behind: bool,
     /// Whether its controller knows that it is gone.
     has_left: bool,
     /// Of an I/O queue: where it is counted.
@@ -167,6 +174,7 @@ impl Queue {
             opened: now,
             progress: now,
             gone_at: now,
+            has_left_behind: false,
             has_left: false,
             _place: place,
         }
@@ -203,7 +211,7 @@ impl Queue {
     pub(crate) fn refresh_namespaces(&mut self, resources: &mut Resources) {
         if let Some(attached) = &mut self.connection.attached {
             attached.refresh_namespaces(resources);
-            self.commands.end_refused(&mut self.connection, resources);
+            self.waiting(resources).end_refused();
         }
     }
 
@@ -320,10 +328,14 @@ impl Queue {
         self.commands.claimed(&mut self.connection, resources, claim)
     }
 
-    /// Aborts a command that still waits. One that a disk or the network works on is left to complete.
+    /// Aborts a command that still waits. Returns whether it has ended at once; one that a disk works on goes on.
     pub(crate) fn abort(&mut self, resources: &mut Resources, command_id: u16) -> bool {
         // Another connection may be the queue that is meant.
-        self.connection.has_joined() && self.commands.abort(&mut self.connection, resources, command_id)
+        self.connection.has_joined() && self.waiting(resources).abort(command_id) == Aborted::AtOnce
+    }
+
+    fn waiting<'a>(&'a mut self, resources: &'a mut Resources) -> WaitingCommands<'a> {
+        WaitingCommands { commands: &mut self.commands, connection: &mut self.connection, resources }
     }
 
     /// An Abort that ran elsewhere (or here) has an answer: whether the command was aborted.
@@ -406,15 +418,29 @@ impl Queue {
         if self.connection.is_closed() {
             return;
         }
-        self.connection.phase = Phase::Disconnecting;
-        self.commands.on_event_of_all(&mut self.connection, resources, Event::Abandoned);
-        self.note_unfinished();
+        self.stop(resources);
         let endpoint = self.endpoint();
         if self.connection.link.is_idle() {
             resources.transports.disconnect(&mut resources.reactor, endpoint);
         } else {
             resources.transports.abort(&mut resources.reactor, endpoint);
         }
+    }
+
+    /// The same, and whatever still lies in the connection goes with it: its host asks for that.
+    pub(crate) fn fence(&mut self, resources: &mut Resources) {
+        if !self.connection.is_closed() {
+            self.stop(resources);
+            resources.transports.abort(&mut resources.reactor, self.endpoint());
+        }
+    }
+
+    /// Takes nothing more, and ends what waits.
+    fn stop(&mut self, resources: &mut Resources) {
+        self.connection.phase = Phase::Disconnecting;
+        self.commands.on_event_of_all(&mut self.connection, resources, Event::Abandoned);
+        self.note_unfinished();
+        self.fence_others(resources);
     }
 
     /// Ends the connection now and without another word, since somebody else needs its place.
@@ -450,13 +476,43 @@ impl Queue {
             tracing::debug!(%peer, queue, ?outstanding, "requests end with their connection");
         }
         self.commands.disconnected(&mut self.connection, resources);
+        self.has_left_behind = !self.commands.table.is_idle();
         self.note_unfinished();
         self.connection.log_disconnected(disconnection, has_left, is_idle);
+        if has_left && !is_idle {
+            self.end_lost_controller(resources);
+        }
+        self.fence_others(resources);
+    }
+
+    /// A host that leaves ends its I/O queues first, and these are idle then. One that ends with commands outstanding was
+    /// lost, and so is its controller: nobody may rely on what the others are still sent.
+    fn end_lost_controller(&self, resources: &Resources) {
+        let joined = self.controller().filter(|_| self.id() != 0 && self.connection.has_joined());
+        if let Some(controller) = joined.filter(|one| !one.has_ended() && !one.is_left()) {
+            log::io_queue_lost(controller, self.id());
+            resources.lose(controller);
+        }
+    }
+
+    /// Disks work on what it has left behind: the host's other controllers wait for these.
+    fn fence_others(&self, resources: &Resources) {
+        if let Some(controller) = self.controller()
+            && self.id() != 0
+            && !self.commands.table.is_idle()
+        {
+            resources.target.fence_others(controller);
+        }
     }
 
     /// Whether the connection is gone and no disk holds anything of it.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_closed() && self.commands.table.is_idle()
+    }
+
+    /// Whether disks worked for it when its connection was gone, which others may wait for.
+    pub(crate) fn has_left_behind(&self) -> bool {
+        self.has_left_behind
     }
 
     /// Whether the connection is gone.
@@ -504,10 +560,15 @@ impl Queue {
             self.progress = now;
         } else if connection.is_up() && now >= self.progress + STALL_TIMEOUT {
             connection.stalled(resources, unfinished);
+            self.end_lost_controller(resources);
         }
+        let Self { connection, commands, .. } = self;
         commands.expire_half(connection, resources, now);
+        if connection.id == 0 && connection.is_up() {
+            resets::report(commands, connection, resources);
+        }
         if connection.id == 0 && connection.is_open() {
-            commands.report_events(connection, resources);
+            WaitingCommands { commands, connection, resources }.report_events();
         }
         self.end_when_quiet(resources);
     }

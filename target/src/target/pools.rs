@@ -67,6 +67,11 @@ impl Controllers {
         self.by_id.values()
     }
 
+    /// Whether any may have this identifier.
+    pub(super) fn gives_out(&self, id: u16) -> bool {
+        (1..=CONTROLLER_ID_MAX).contains(&id)
+    }
+
     /// The one with an identifier.
     pub(super) fn find(&self, id: u16) -> Option<Arc<Controller>> {
         self.by_id.get(&id).cloned()

@@ -4,6 +4,7 @@
 
 mod admin;
 mod bench;
+mod cancel;
 mod capsules;
 mod cm;
 mod connect;
@@ -11,3 +12,4 @@ mod fused;
 mod io;
 mod memory;
 mod ranges;
+mod resets;
