@@ -1,6 +1,7 @@
 //! What is served, and which hosts are connected.
 
 mod connect;
+mod end_watch;
 mod generated;
 mod make;
 mod pools;
@@ -12,7 +13,7 @@ mod rights;
 pub(crate) mod tests;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfab_auth::{SequenceNumbers, system_random};
 
@@ -29,6 +30,7 @@ use crate::known_disks::KnownDisks;
 use crate::model::namespace::Indexes;
 use crate::model::{Difference, Epoch, Namespace, Served, ServedError, Subsystem};
 use crate::placement::Placement;
+use end_watch::EndWatch;
 use generated::GeneratedPsks;
 use pools::Controllers;
 
@@ -43,8 +45,7 @@ pub struct Target {
     pub(crate) epoch: Arc<Epoch>,
     subsystem_indexes: Indexes,
     controllers: Mutex<Controllers>,
-    /// Controllers whose hosts wait for the end of others.
-    resetting: Mutex<Vec<Weak<Controller>>>,
+    pub(crate) end_watch: EndWatch,
     admin_core: AtomicUsize,
     placement: Arc<Placement>,
     generated: GeneratedPsks,
@@ -67,7 +68,7 @@ impl Target {
             epoch: Arc::default(),
             subsystem_indexes: Indexes::default(),
             controllers: Mutex::default(),
-            resetting: Mutex::default(),
+            end_watch: EndWatch::default(),
             admin_core: AtomicUsize::new(0),
             placement: Arc::default(),
             generated: GeneratedPsks::default(),

@@ -9,6 +9,7 @@ use ringfab_reactor::{Time, TimerId};
 use ringfab_spec::CompletionEntry;
 
 use crate::error::{ConnectError, IoError, SubmitError};
+use crate::fences::Fences;
 use crate::messages::{Message, PathPart, ToFollower, ToLeader};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
@@ -25,6 +26,8 @@ use crate::volume::{Identified, NamedPath, Volumes};
 /// The most paths of an attachment.
 pub(crate) const PATHS_MAX: usize = 32;
 
+mod instances;
+
 /// The volumes of a subsystem, and the paths to it.
 pub(crate) struct Attachment {
     id: ControllerId,
@@ -33,6 +36,8 @@ pub(crate) struct Attachment {
     /// By their slots. One that has ended stays until its slot is used again, so that late messages for it are
     /// recognised.
     paths: Vec<Path>,
+    /// Lost instances of their controllers; only the engine that leads has any.
+    fences: Fences,
     /// Addresses that become paths once one is ready.
     found: Vec<HostName>,
     /// Whether all of it is being left.
@@ -96,7 +101,16 @@ impl Attachment {
         resources: &mut Resources,
     ) -> Self {
         let volumes = volumes(id, &options, share, resources);
-        Self { id, options, volumes, paths: Vec::new(), found: Vec::new(), leaving: false, armed: None }
+        Self {
+            id,
+            options,
+            volumes,
+            paths: Vec::new(),
+            fences: Fences::default(),
+            found: Vec::new(),
+            leaving: false,
+            armed: None,
+        }
     }
 
     /// Adds a path to the same subsystem.
@@ -118,7 +132,9 @@ impl Attachment {
         if there.into_iter().any(|path| path.leads_to(&url)) {
             return Err(SubmitError::Path("there is a path to that address already"));
         }
-        let free = self.paths.iter().position(Path::is_gone);
+        // What is told of lost instances is told by the names of their paths.
+        let is_free = |path: &Path| path.is_gone() && !self.fences.has(path.handle().path);
+        let free = self.paths.iter().position(is_free);
         let path = match free {
             Some(slot) => self.paths[slot].handle().path.successor(),
             None if self.paths.len() < PATHS_MAX => PathId::first(self.paths.len() as u16),
@@ -346,20 +362,23 @@ impl Attachment {
         let mut settled = false;
         while !settled {
             settled = true;
-            for path in &mut self.paths {
-                let id = path.handle().path;
+            for index in 0..self.paths.len() {
+                let path = &mut self.paths[index];
+                let (id, connection) = (path.handle().path, path.connection());
                 path.liveness().set_delayed(self.volumes.delayed(id));
-                self.volumes.take_back(resources, id, path.reports().unanswered());
-                if let Some(event) = path.reports().next() {
-                    if matches!(event, PathEvent::Ready { .. }) {
-                        self.found.extend(path.keep_address());
-                    }
-                    let from = NamedPath { id, path };
+                self.volumes.take_back(id, connection, path.reports().unanswered());
+                let Some(event) = path.reports().next() else { continue };
+                settled = false;
+                if matches!(event, PathEvent::Ready { .. }) {
+                    self.found.extend(path.keep_address());
+                }
+                if let Some(event) = self.on_instance_event(resources, id, event) {
+                    let from = NamedPath { id, path: &mut self.paths[index] };
                     let about = About { controller: self.id, leaving: self.leaving };
                     on_path_event(&mut self.volumes, resources, about, from, event);
-                    settled = false;
                 }
             }
+            settled = settled && !self.fence(resources);
             if settled {
                 self.volumes.dispatch(resources, &mut self.paths);
                 settled = !self.drain(resources) && !self.give_up(resources);
@@ -408,7 +427,8 @@ impl Attachment {
     /// Sets the reactor's timer to the next thing to do.
     fn arm(&mut self, resources: &mut Resources) {
         let paths = self.paths.iter().map(Path::next_deadline);
-        let at = paths.chain([self.volumes.due(resources.now())]).min().unwrap_or(Time::MAX);
+        let due = [self.volumes.due(resources.now()), self.fences.due()];
+        let at = paths.chain(due).min().unwrap_or(Time::MAX);
         if self.armed.is_some_and(|(armed, _)| armed == at) {
             return;
         }
@@ -439,14 +459,13 @@ fn on_path_event(
     match event {
         PathEvent::QueuesConnected => path.role().queues_connected(volumes.needed()),
         PathEvent::Ready { reconnected } => {
-            volumes.path_is_ready(resources.now(), id, path.peer());
+            volumes.path_is_ready(resources.now(), id);
             resources.events.push_with(|| HostEvent::Ready { controller, path: id, reconnected });
         }
         PathEvent::Lost(error) => {
             volumes.path_is_lost(resources.now(), id, &error);
             resources.events.push_with(|| HostEvent::Lost { controller, path: id, error });
         }
-        PathEvent::ConnectionsEnded => volumes.connections_have_ended(id),
         PathEvent::Reconnecting { attempt, delay } => {
             resources.events.push_with(|| HostEvent::Reconnecting { controller, path: id, attempt, delay });
         }

@@ -58,6 +58,7 @@ mod command;
 mod delayed;
 pub mod discovery;
 mod error;
+mod fences;
 mod flow;
 mod host;
 mod identity;

@@ -175,6 +175,8 @@ pub(crate) enum ToFollower {
     Close { attempt: u32, orderly: bool },
     /// The next attempt to connect.
     Reconnecting { attempt: u32, delay: std::time::Duration },
+    /// What was sent on the connections with these numbers is executed no more.
+    Over { first: u32, last: u32 },
     /// I/O no longer waits for the connection.
     FailFast,
     /// The controller tells these access states.

@@ -11,7 +11,7 @@ use ringfab_spec::log::{
 use super::page::Page;
 use super::{AdminContext, AdminOutcome};
 use crate::command::{Command, dword_offset};
-use crate::controller::{Controller, LostController, ResetEntry};
+use crate::controller::{Controller, LostController, ResetEntry, are_of_one_host};
 use crate::failure::Failure;
 
 /// Offsets of the fields of the command.
@@ -32,7 +32,7 @@ pub(super) fn reset(
         return Err(Failure::invalid_field(CIU));
     }
     let found = context.target.find_instance(impacted);
-    if found.as_ref().is_some_and(|found| !found.is_of_host_of(controller)) {
+    if found.as_ref().is_some_and(|found| !are_of_one_host(found, controller)) {
         return Err(Failure::invalid_field(ICID));
     }
     let mut state = controller.state();

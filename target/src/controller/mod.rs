@@ -305,23 +305,6 @@ impl Controller {
         self.io_access.has_ended()
     }
 
-    /// Whether its host has ended its use of it in order.
-    pub(crate) fn is_left(&self) -> bool {
-        self.state().registers.is_left()
-    }
-
-    /// Whether its host is to be told when other controllers of it are over.
-    pub(crate) fn awaits_others(&self) -> bool {
-        let state = self.state();
-        state.resets.are_any_in_progress() || state.lost.are_any_busy()
-    }
-
-    /// Whether both are controllers of one host, in one subsystem.
-    pub(crate) fn is_of_host_of(&self, other: &Self) -> bool {
-        let is_same = (&self.host.nqn, self.host.id) == (&other.host.nqn, other.host.id);
-        is_same && Arc::ptr_eq(&self.subsystem, &other.subsystem)
-    }
-
     /// Says in the log that it is ended, and why.
     pub(crate) fn log_ended(&self, reason: &str) {
         self.state().end_is_told = true;
@@ -400,6 +383,11 @@ impl State {
         self.lost.renew();
     }
 
+    /// Whether its host is to be told when other controllers of it are over.
+    pub(crate) fn awaits_others(&self) -> bool {
+        self.resets.are_any_in_progress() || self.lost.are_any_busy()
+    }
+
     /// Whether the controller would take a queue with this identifier now.
     pub(crate) fn check_free(&self, queue_id: u16) -> Result<(), Failure> {
         if self.has_ended {
@@ -418,6 +406,12 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Whether both are controllers of one host, in one subsystem.
+pub(crate) fn are_of_one_host(one: &Controller, other: &Controller) -> bool {
+    let is_same = (&one.host.nqn, one.host.id) == (&other.host.nqn, other.host.id);
+    is_same && Arc::ptr_eq(&one.subsystem, &other.subsystem)
 }
 
 impl fmt::Debug for Controller {

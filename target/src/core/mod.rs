@@ -62,13 +62,10 @@ use message::{AwaitedEnd, CoreMessage, CoreSender};
 pub(crate) use message::{ServeMessage, TakenAway};
 use queues::Queues;
 pub use start::{CoreParts, Running, build, build_all, start};
-use timer::CoreTimer;
+use timer::{CoreTimer, HOUSEKEEPING};
 pub use usage::{Buffers, CoreUsage};
 use watch::DiskWatch;
 pub use watch::SilentDisk;
-
-/// How often deadlines are looked at while there are queues.
-const HOUSEKEEPING: Duration = Duration::from_millis(250);
 
 /// One core of the target.
 #[derive(Debug)]

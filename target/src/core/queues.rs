@@ -12,7 +12,7 @@ use ringfab_reactor::Time;
 use super::trim::Trimming;
 use crate::controller::Controller;
 use crate::nvm::Kind;
-use crate::queue::{Owner, Queue, log_keep_alive_expired};
+use crate::queue::{Owner, Queue, Remainder, log_keep_alive_expired};
 use crate::resources::messages::QueueMessage;
 use crate::resources::operations::DeferredOperation;
 use crate::resources::{HostId, Resources};
@@ -156,10 +156,6 @@ impl Queues {
         if queue.is_finished()
             && let Some(queue) = entry.take()
         {
-            if queue.has_left_behind() {
-                // Commands of other controllers may wait for its disks, on any core.
-                resources.cores.iter().for_each(|core| core.send(QueueMessage::CheckControllers));
-            }
             let Owner { address, host, is_opening } = queue.owner();
             resources.hosts.leave(address, host, is_opening);
             if !resources.hosts.is_here(host) {
@@ -171,12 +167,15 @@ impl Queues {
                 !self.is_empty() || !resources.disk_operations.any(),
                 "each operation of a disk ends once"
             );
-            queue.finish();
+            if queue.finish() {
+                // Commands of other controllers may wait for its disks, on any core.
+                resources.cores.iter().for_each(|core| core.send(QueueMessage::CheckControllers));
+            }
         }
         if let Some(controller) = left {
             left_controller(resources, id, &controller);
         }
-        resources.target.something_has_ended();
+        resources.target.end_watch.something_has_ended();
     }
 
     /// From time to time: deadlines, events to report, and the end of controllers whose hosts are silent.
@@ -204,7 +203,7 @@ impl Queues {
     ) {
         for queue in self.iter_mut().filter(|queue| queue.belongs_to(controller)) {
             if admin || queue.id() != 0 {
-                queue.abandon(resources);
+                queue.abandon(resources, Remainder::MayBeSent);
             }
         }
     }
@@ -212,7 +211,7 @@ impl Queues {
     /// Ends the queues of a controller, with whatever lies in their connections.
     pub(super) fn fence_all_of(&mut self, resources: &mut Resources, controller: &Arc<Controller>) {
         for queue in self.iter_mut().filter(|queue| queue.belongs_to(controller)) {
-            queue.fence(resources);
+            queue.abandon(resources, Remainder::IsDropped);
         }
     }
 
@@ -288,7 +287,7 @@ impl Queues {
 fn left_controller(resources: &Resources, id: u16, controller: &Arc<Controller>) {
     let admin_core = controller.state().queues.core_of(0);
     if id == 0 {
-        if !controller.has_ended() && !controller.is_left() {
+        if !controller.has_ended() && !controller.state().registers.is_left() {
             resources.target.tell_loss(controller);
         }
         resources.target.admin_ended(controller);

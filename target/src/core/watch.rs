@@ -10,8 +10,8 @@ use std::time::Duration;
 use ringfab_reactor::Time;
 use serde::Serialize;
 
-use super::HOUSEKEEPING;
 use super::queues::Queues;
+use super::timer::HOUSEKEEPING;
 use crate::controller::COMMAND_QUIESCE_TIME;
 use crate::nvm::Kind;
 use crate::resources::disks::Disks;

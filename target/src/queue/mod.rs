@@ -14,6 +14,7 @@
 //! | `authentication` | how the host proves who it is |
 //! | `early` | how many commands come before the host is let in |
 //! | `aborts` | what ends commands that wait, from outside |
+//! | `leaving` | what the end of a connection means for others of its host |
 //! | `admin` | what the controller does for Fabrics and admin commands |
 //! | `resets` | the ends of other controllers that it is asked for |
 //! | `attachment` | what the queue belongs to, and the namespaces that its host sees |
@@ -36,6 +37,7 @@ mod early;
 mod fused;
 mod gates;
 mod identifiers;
+mod leaving;
 mod log;
 mod parse;
 mod pieces;
@@ -107,6 +109,15 @@ pub(crate) enum Gate {
     Limits,
     /// Until it is the turn of its host.
     Turn,
+}
+
+/// What becomes of what a connection that ends still holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remainder {
+    /// Answers that were given to it may be sent, if nothing else is under way.
+    MayBeSent,
+    /// Nothing of it may have an effect: the connection is reset.
+    IsDropped,
 }
 
 /// Whose a queue is.
@@ -209,9 +220,10 @@ impl Queue {
     /// Its core serves something else: the host may see other namespaces. What waits for those that it does not see any
     /// more ends.
     pub(crate) fn refresh_namespaces(&mut self, resources: &mut Resources) {
-        if let Some(attached) = &mut self.connection.attached {
+        let Self { connection, commands, .. } = self;
+        if let Some(attached) = &mut connection.attached {
             attached.refresh_namespaces(resources);
-            self.waiting(resources).end_refused();
+            WaitingCommands { commands, connection, resources }.end_refused();
         }
     }
 
@@ -331,11 +343,9 @@ impl Queue {
     /// Aborts a command that still waits. Returns whether it has ended at once; one that a disk works on goes on.
     pub(crate) fn abort(&mut self, resources: &mut Resources, command_id: u16) -> bool {
         // Another connection may be the queue that is meant.
-        self.connection.has_joined() && self.waiting(resources).abort(command_id) == Aborted::AtOnce
-    }
-
-    fn waiting<'a>(&'a mut self, resources: &'a mut Resources) -> WaitingCommands<'a> {
-        WaitingCommands { commands: &mut self.commands, connection: &mut self.connection, resources }
+        let Self { connection, commands, .. } = self;
+        connection.has_joined()
+            && WaitingCommands { commands, connection, resources }.abort(command_id) == Aborted::AtOnce
     }
 
     /// An Abort that ran elsewhere (or here) has an answer: whether the command was aborted.
@@ -414,33 +424,20 @@ impl Queue {
 
     /// Ends the connection now, because its controller is gone or is being reset. Nobody waits for answers any more, so
     /// that what waits for buffers, or for the host to give or take data, ends with it. Only disks are waited for.
-    pub(crate) fn abandon(&mut self, resources: &mut Resources) {
+    pub(crate) fn abandon(&mut self, resources: &mut Resources, remainder: Remainder) {
         if self.connection.is_closed() {
             return;
         }
-        self.stop(resources);
+        self.connection.phase = Phase::Disconnecting;
+        self.commands.on_event_of_all(&mut self.connection, resources, Event::Abandoned);
+        self.note_unfinished();
+        leaving::fence_others(&self.connection, &self.commands, resources);
         let endpoint = self.endpoint();
-        if self.connection.link.is_idle() {
+        if remainder == Remainder::MayBeSent && self.connection.link.is_idle() {
             resources.transports.disconnect(&mut resources.reactor, endpoint);
         } else {
             resources.transports.abort(&mut resources.reactor, endpoint);
         }
-    }
-
-    /// The same, and whatever still lies in the connection goes with it: its host asks for that.
-    pub(crate) fn fence(&mut self, resources: &mut Resources) {
-        if !self.connection.is_closed() {
-            self.stop(resources);
-            resources.transports.abort(&mut resources.reactor, self.endpoint());
-        }
-    }
-
-    /// Takes nothing more, and ends what waits.
-    fn stop(&mut self, resources: &mut Resources) {
-        self.connection.phase = Phase::Disconnecting;
-        self.commands.on_event_of_all(&mut self.connection, resources, Event::Abandoned);
-        self.note_unfinished();
-        self.fence_others(resources);
     }
 
     /// Ends the connection now and without another word, since somebody else needs its place.
@@ -480,39 +477,14 @@ impl Queue {
         self.note_unfinished();
         self.connection.log_disconnected(disconnection, has_left, is_idle);
         if has_left && !is_idle {
-            self.end_lost_controller(resources);
+            leaving::end_lost_controller(&self.connection, resources);
         }
-        self.fence_others(resources);
-    }
-
-    /// A host that leaves ends its I/O queues first, and these are idle then. One that ends with commands outstanding was
-    /// lost, and so is its controller: nobody may rely on what the others are still sent.
-    fn end_lost_controller(&self, resources: &Resources) {
-        let joined = self.controller().filter(|_| self.id() != 0 && self.connection.has_joined());
-        if let Some(controller) = joined.filter(|one| !one.has_ended() && !one.is_left()) {
-            log::io_queue_lost(controller, self.id());
-            resources.lose(controller);
-        }
-    }
-
-    /// Disks work on what it has left behind: the host's other controllers wait for these.
-    fn fence_others(&self, resources: &Resources) {
-        if let Some(controller) = self.controller()
-            && self.id() != 0
-            && !self.commands.table.is_idle()
-        {
-            resources.target.fence_others(controller);
-        }
+        leaving::fence_others(&self.connection, &self.commands, resources);
     }
 
     /// Whether the connection is gone and no disk holds anything of it.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_closed() && self.commands.table.is_idle()
-    }
-
-    /// Whether disks worked for it when its connection was gone, which others may wait for.
-    pub(crate) fn has_left_behind(&self) -> bool {
-        self.has_left_behind
     }
 
     /// Whether the connection is gone.
@@ -537,11 +509,13 @@ impl Queue {
         Some(controller)
     }
 
-    /// Nothing of it is left: its counters go to the subsystem.
-    pub(crate) fn finish(self) {
+    /// Nothing of it is left: its counters go to the subsystem. Returns whether disks worked for it when its connection
+    /// was gone: others may wait for that.
+    pub(crate) fn finish(self) -> bool {
         if let Some(Attachment { controller, record, .. }) = self.connection.attached {
             controller.subsystem().queue_ended(&record);
         }
+        self.has_left_behind
     }
 
     /// From time to time: deadlines, and the events that an admin queue has to report.
@@ -560,9 +534,8 @@ impl Queue {
             self.progress = now;
         } else if connection.is_up() && now >= self.progress + STALL_TIMEOUT {
             connection.stalled(resources, unfinished);
-            self.end_lost_controller(resources);
+            leaving::end_lost_controller(connection, resources);
         }
-        let Self { connection, commands, .. } = self;
         commands.expire_half(connection, resources, now);
         if connection.id == 0 && connection.is_up() {
             resets::report(commands, connection, resources);

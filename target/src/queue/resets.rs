@@ -16,7 +16,7 @@ use crate::resources::states::State;
 /// Ends an instance of a controller at once, on all cores. An instance that is none any more may still have queues,
 /// which are ending.
 pub(super) fn begin(resources: &Resources, asker: &Arc<Controller>, impacted: ControllerInstance) {
-    resources.target.await_end(asker);
+    resources.target.end_watch.add(asker);
     if let Some(controller) = resources.target.find_instance(impacted) {
         log::reset_by_another(&controller, asker);
         resources.fence(&controller);
@@ -28,7 +28,7 @@ pub(super) fn begin(resources: &Resources, asker: &Arc<Controller>, impacted: Co
 /// Answers the commands whose resets are over, or have taken long enough, and tells the host of others.
 pub(super) fn report(commands: &mut Commands, connection: &mut Connection, resources: &mut Resources) {
     let Some(controller) = connection.controller().cloned() else { return };
-    if !controller.awaits_others() {
+    if !controller.state().awaits_others() {
         return;
     }
     resources.target.look_at_lost(&controller);

@@ -5,14 +5,14 @@
 //! queue from then on, and it ends before it is forgotten. A queue is counted before its first command, until its
 //! connection is gone with all that lay in it, and no disk works for it. So the answer never changes back.
 
-use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 use std::{mem, ptr};
 
 use ringfab_reactor::Time;
 use ringfab_spec::log::ControllerInstance;
 
 use super::Target;
-use crate::controller::{Controller, Event, ResetNews};
+use crate::controller::{Controller, Event, ResetNews, are_of_one_host};
 
 impl Target {
     /// Whether controllers of this process have such an identifier. Nothing is known of any other.
@@ -24,14 +24,6 @@ impl Target {
     pub(crate) fn find_instance(&self, instance: ControllerInstance) -> Option<Arc<Controller>> {
         let found = self.table().find(instance.cntlid);
         found.filter(|controller| controller.instance() == instance)
-    }
-
-    /// A controller waits for the end of another one: from now on it is woken when a queue or a controller has ended.
-    pub(crate) fn await_end(&self, asker: &Arc<Controller>) {
-        let mut resetting = self.resetting();
-        if !resetting.iter().any(|known| known.as_ptr() == Arc::as_ptr(asker)) {
-            resetting.push(Arc::downgrade(asker));
-        }
     }
 
     /// Of these instances in the subsystem of a controller, those that are over. Not under the controller's lock: what
@@ -57,7 +49,7 @@ impl Target {
         let instance = lost.instance();
         for other in self.others_of_host(lost) {
             other.state().lost.add(instance);
-            self.await_end(&other);
+            self.end_watch.add(&other);
             other.events().post(Event::LostHostCommunication);
         }
     }
@@ -79,21 +71,7 @@ impl Target {
 
     fn others_of_host(&self, controller: &Controller) -> Vec<Arc<Controller>> {
         let mut others = self.controllers();
-        others.retain(|other| !ptr::eq(Arc::as_ptr(other), controller) && other.is_of_host_of(controller));
+        others.retain(|other| !ptr::eq(Arc::as_ptr(other), controller) && are_of_one_host(other, controller));
         others
-    }
-
-    /// A queue or a controller has ended: wakes those that wait for that.
-    pub(crate) fn something_has_ended(&self) {
-        let askers: Vec<Arc<Controller>> = {
-            let mut resetting = self.resetting();
-            resetting.retain(|asker| asker.upgrade().is_some_and(|asker| asker.awaits_others()));
-            resetting.iter().filter_map(Weak::upgrade).collect()
-        };
-        askers.iter().for_each(|asker| asker.events().wake());
-    }
-
-    fn resetting(&self) -> MutexGuard<'_, Vec<Weak<Controller>>> {
-        self.resetting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

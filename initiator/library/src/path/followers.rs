@@ -97,6 +97,11 @@ impl Followers {
         1 + self.list.len() as u16
     }
 
+    /// The attempt to connect, counted.
+    pub(super) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
     /// Has those that take part in this path take part in another one, too: which follows `leader`, and has these
     /// options. Returns them as the followers of that path.
     pub(crate) fn invite(

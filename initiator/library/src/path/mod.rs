@@ -12,6 +12,7 @@
 mod admin;
 mod connector;
 mod followers;
+pub(crate) mod instance;
 mod io_queues;
 mod keep_alive;
 mod leader;
@@ -50,6 +51,8 @@ use connector::Connector;
 pub(crate) use connector::QueueShare;
 pub(crate) use followers::Followers;
 use followers::Request;
+use instance::Instances;
+pub(crate) use instance::{Instance, LostEntry, ResetAnswer, ResetEntry};
 pub(crate) use io_queues::{IoQueues, SLOW_IO};
 use keep_alive::KeepAlive;
 pub use leader::SharedController;
@@ -76,6 +79,7 @@ pub(crate) struct Path {
     liveness: Liveness,
     timers: Timers,
     notices: Notices,
+    instances: Instances,
     /// What the controller said of itself, once it was ready.
     info: Option<ControllerInfo>,
     /// Why it closes, unless that was asked for.
@@ -127,6 +131,7 @@ impl Path {
             liveness: Liveness::default(),
             timers: Timers::default(),
             notices: Notices::new(options.url.peer()),
+            instances: Instances::default(),
             info: None,
             trouble: None,
             reports: Reports::default(),
@@ -519,6 +524,9 @@ impl Path {
                 tracing::debug!(peer = self.peer(), %status, "no asynchronous events");
             }
             Owner::AsyncEvent => self.on_async_event(resources, entry),
+            Owner::Reset(_) | Owner::ResetLog | Owner::LostHostLog => {
+                instance::on_answer(self, &command, entry)
+            }
         }
         if self.phase.is_connected() {
             self.queues.admin.send_waiting(resources);
@@ -530,6 +538,7 @@ impl Path {
     fn on_async_event(&mut self, resources: &mut Resources, entry: &CompletionEntry) {
         let changed = answers::is_namespace_change(entry);
         tracing::info!(peer = self.peer(), dw0 = entry.dw0.get(), changed, "asynchronous event");
+        instance::on_event(self, resources, entry);
         if answers::is_discovery_log_change(entry) {
             self.reports.push(PathEvent::DiscoveryLogChanged);
         }
@@ -552,6 +561,7 @@ impl Path {
             Owner::Admin(_) => self.queues.admin.keep(command),
             Owner::Sequence => self.sequence.take_back(*command),
             Owner::KeepAlive | Owner::AsyncEvent | Owner::Abort => {}
+            Owner::Reset(_) | Owner::ResetLog | Owner::LostHostLog => {}
         }
     }
 
@@ -571,6 +581,9 @@ impl Path {
         }
         let facts = self.sequence.facts();
         let info = facts.describe(self.keep_alive.timeout());
+        let instance =
+            Instance::new(info.cntlid, &facts.controller.lost_paths, info.keep_alive, &self.options);
+        self.instances.begin(self.role.connection(), Some(instance));
         self.role.tell_live(&info, namespaces, &self.sequence, reconnected);
         self.reports.push(PathEvent::Ready { reconnected });
         // A discovery controller need not have events, and only that of its log page concerns us.
@@ -672,6 +685,7 @@ impl Path {
             ToFollower::Live { info, namespaces, retry_delays, reconnected } => {
                 // It may have lost a connection meanwhile, which the leader has not heard of.
                 if self.advance(resources, Trigger::Ready) {
+                    self.instances.begin(self.role.connection(), None);
                     self.info = Some(Arc::unwrap_or_clone(info));
                     self.sequence.set_retry_delays(retry_delays);
                     self.reports.push(PathEvent::Adopt(namespaces));
@@ -704,6 +718,7 @@ impl Path {
             ToFollower::Reconnecting { attempt, delay } => {
                 self.reports.push(PathEvent::Reconnecting { attempt, delay });
             }
+            ToFollower::Over { first, last } => self.reports.push(PathEvent::Over { first, last }),
             ToFollower::Access(states) => self.reports.push(PathEvent::Access(states)),
             ToFollower::FailFast => self.reports.push(PathEvent::FailFast),
             ToFollower::Changed => self.reports.push(PathEvent::NamespacesChanged),
@@ -769,6 +784,10 @@ impl Path {
         for command in self.queues.close(resources, orderly) {
             self.keep(Some(command));
         }
+        // A controller that has shut down has nothing in hand.
+        if let Some(instance) = self.instances.end().filter(|_| !orderly) {
+            self.reports.push(PathEvent::InstanceLost(instance));
+        }
     }
 
     /// Goes on when the last connection of all engines has ended.
@@ -778,13 +797,13 @@ impl Path {
             return;
         }
         self.queues.forget(resources);
+        self.reports.push(PathEvent::Closed);
         self.queues.admin.end_waiting(resources, self.handle.controller);
         self.advance(resources, Trigger::Closed);
     }
 
     /// Schedules the next attempt. A follower leaves that to its leader.
     fn delay(&mut self, resources: &mut Resources) {
-        self.reports.push(PathEvent::ConnectionsEnded);
         if let Role::Follower(leader) = &self.role {
             return leader.tell_closed();
         }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::instance::{Instance, LostEntry, ResetAnswer, ResetEntry};
 use crate::access::AccessStates;
 use crate::authentication::Keys;
 use crate::command::BoxedCommand;
@@ -55,8 +56,6 @@ pub(crate) enum PathEvent {
     },
     /// The controller tells these access states.
     Access(Arc<AccessStates>),
-    /// All connections of this engine have ended after a loss.
-    ConnectionsEnded,
     /// The I/O queues of this engine, which follows, are connected:
     /// [`Role::queues_connected`](super::Role::queues_connected) tells the leader.
     QueuesConnected,
@@ -69,6 +68,31 @@ pub(crate) enum PathEvent {
     },
     /// It was lost. What it was sent and has not answered comes back: see [`Reports::unanswered`].
     Lost(ConnectError),
+    /// The connections of this engine have ended, and for the engine that leads those of all. What came back to
+    /// [`Reports::unanswered`] is in no use there any more.
+    Closed,
+    /// This instance of the controller may still have commands in hand. The engine that leads is told this.
+    InstanceLost(Instance),
+    /// What was sent on the connections with these numbers is executed no more, as the leader says.
+    Over {
+        /// The first one.
+        first: u32,
+        /// The last one.
+        last: u32,
+    },
+    /// The controller has answered a Cross-Controller Reset with this number.
+    ResetAnswered {
+        /// See [`super::instance::reset`].
+        number: u64,
+        /// What it says.
+        answer: ResetAnswer,
+    },
+    /// The controller tells that a reset is done.
+    ResetDone,
+    /// What the controller tells of the resets that it was asked for.
+    ResetLog(Vec<ResetEntry>),
+    /// Controllers that have lost this host, as this path's tells.
+    LostHosts(Vec<LostEntry>),
     /// The next attempt to connect.
     Reconnecting {
         /// Counted from one since the loss.

@@ -102,8 +102,8 @@ fn io(page: &mut IdentifyController) {
         .with_flush_behavior(VolatileCacheAttributes::FLUSH_ALL_SUPPORTED);
 }
 
-/// By what a host knows this instance of the controller, how many such others it may have reset at once, and how long it
-/// has to wait for one that it cannot have reset.
+/// By what a host knows this instance of the controller, how many such others it may have reset at once, and how long
+/// it has to wait for one that it cannot have reset.
 fn instance(page: &mut IdentifyController, controller: &Controller) {
     let ControllerInstance { ciu, cirn, .. } = controller.instance();
     page.ciu = ciu;
