@@ -20,8 +20,8 @@ impl Controller {
         self.io_access.get()
     }
 
-    /// Another controller of this host has ended, or is reset, and disks still work for it: what the host sends to these
-    /// disks has to wait, on whichever way it comes.
+    /// Another controller of this host has ended, or is reset, and disks still work for it: what the host sends to
+    /// these disks has to wait, on whichever way it comes.
     pub(crate) fn begin_fence(&self) {
         let state = self.state();
         if state.registers.io_allowed() {

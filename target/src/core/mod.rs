@@ -37,7 +37,6 @@ mod watch;
 
 use std::io;
 use std::mem;
-use std::time::Duration;
 
 use ringfab_block::DiskTokens;
 use ringfab_fabric::TransportEvents;
