@@ -1,7 +1,9 @@
 //! The engines of a simulated host, which share a controller: each is a reactor of its own, as on a thread of its own.
 
+use std::collections::BTreeMap;
+
 use ringfab_fabric::rdma::RnicConfig;
-use ringfab_initiator::{ConnectOptions, ControllerId, Host, HostConfig, SharedController};
+use ringfab_initiator::{ConnectOptions, ControllerId, Host, HostConfig, PathId, SharedController};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::Reactor;
 use ringfab_reactor::sim::{HostId, World};
@@ -22,8 +24,8 @@ pub(super) struct Engines {
 pub(super) struct Engine {
     pub(super) host: Host,
     pub(super) phase: Phase,
-    /// Whether it has lost the controller and not found it again.
-    pub(super) lost: bool,
+    /// Paths that it knows, and whether each is there.
+    pub(super) paths: BTreeMap<PathId, bool>,
 }
 
 /// What it is at.
@@ -120,12 +122,22 @@ impl Engine {
         let config = HostConfig::new(pool(), rnic, seed);
         let mut host = Host::new(Reactor::simulated(world, host), config).expect("an engine");
         host.set_single_threaded();
-        Self { host, phase: Phase::Away, lost: false }
+        Self { host, phase: Phase::Away, paths: BTreeMap::new() }
     }
 
     /// Whether it takes commands.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.phase, Phase::Ready(_))
+    }
+
+    /// Whether so many paths are there, and none is missing.
+    pub(super) fn has_paths(&self, count: usize) -> bool {
+        self.paths.len() == count && self.paths.values().all(|there| *there)
+    }
+
+    /// Whether no path is there.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.paths.values().all(|there| !there)
     }
 
     /// Takes part in what the first engine attaches, once it has its turn.

@@ -238,6 +238,8 @@ impl Simulation {
     /// Nothing goes wrong any more: everybody comes back.
     fn calm_down(&mut self) {
         self.stop_chaos();
+        let Self { clients, trace, .. } = self;
+        clients.iter_mut().for_each(|client| client.wants_all_paths(trace));
         let quiet = self.world.now() + CALM_MIN;
         self.run_until(CALM_MAX, "the return to calm", |this| {
             let back = |client: &Client| client.is_connected() && client.is_idle();
@@ -366,6 +368,10 @@ impl Simulation {
             }
             Incident::Torn => self.registers.iter_mut().for_each(Register::tear),
             Incident::Change(change) => self.changes.push_back(change),
+            Incident::Path(choice) => {
+                let client = choice as usize % self.clients.len();
+                self.clients[client].change_paths(choice / self.clients.len() as u64, &mut self.trace);
+            }
             Incident::Reopen(number) => {
                 self.reopen_when_lost(number);
             }
