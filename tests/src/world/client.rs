@@ -62,8 +62,6 @@ pub struct Client {
     may_be_refused: bool,
     /// How often it has authenticated again on a connection, and was refused for its keys.
     proofs: (u64, u64),
-    /// Addresses whose paths its administrator has removed.
-    removed: Vec<Url>,
 }
 
 /// What a command in flight is, to judge its end by.
@@ -107,7 +105,6 @@ impl Client {
             losses: 0,
             may_be_refused: scenario.incidents == Incidents::CutsAndKeys,
             proofs: (0, 0),
-            removed: Vec::new(),
         }
     }
 
@@ -128,7 +125,7 @@ impl Client {
 
     /// Whether it is attached, as far as it knows.
     pub fn is_connected(&self) -> bool {
-        let paths = 1 + self.options.further_urls.len() - self.removed.len();
+        let paths = 1 + self.options.further_urls.len() - self.engines.removed_paths();
         self.engines.list.iter().all(|engine| engine.is_ready() && engine.has_paths(paths))
     }
 
@@ -175,34 +172,6 @@ impl Client {
     /// Nothing is wrong from here on: every command has to succeed.
     pub fn set_strict(&mut self) {
         self.strict = true;
-    }
-
-    /// A path of it goes, or one that has gone comes back, as its administrator wants. One that is not allowed to go
-    /// stays.
-    pub fn change_paths(&mut self, choice: u64, trace: &mut Trace) {
-        let now = self.world.now();
-        let Engine { host, phase, .. } = &mut self.engines.list[0];
-        let &mut Phase::Ready(controller) = phase else { return };
-        if let Some(url) = self.removed.pop() {
-            trace.tell(now, &format!("{} gets the path {url} back", self.name));
-            if host.add_path(controller, url.clone()).is_err() {
-                self.removed.push(url);
-            }
-            return;
-        }
-        let paths = host.paths(controller);
-        let Some(path) = paths.get(choice as usize % paths.len().max(1)) else { return };
-        if host.remove_path(controller, path.id).is_ok() {
-            trace.tell(now, &format!("{} loses the path {} by order", self.name, path.url));
-            self.removed.push(path.url.clone());
-        }
-    }
-
-    /// Each path that was removed is to come back.
-    pub fn wants_all_paths(&mut self, trace: &mut Trace) {
-        for _ in 0..self.removed.len() {
-            self.change_paths(0, trace);
-        }
     }
 
     /// When it acts by itself, beside what its engines wait for.
@@ -316,7 +285,7 @@ impl Client {
                 self.proofs.0 += u64::from(result.is_ok());
             }
             (HostEvent::Failed { .. }, Phase::Attaching(_)) => {
-                (engine.phase, engine.paths) = (Phase::Away, BTreeMap::new());
+                engine.leave();
                 self.attach_at = self.world.now() + ATTACH_PAUSE;
             }
             (HostEvent::Detached { trouble, .. }, Phase::Detaching) => {
@@ -345,7 +314,7 @@ impl Client {
             ) if has_several => {}
             // Its administrator attaches again.
             (HostEvent::Failed { .. }, Phase::Ready(_)) if self.may_be_refused => {
-                (engine.phase, engine.paths) = (Phase::Away, BTreeMap::new());
+                engine.leave();
                 self.attach_at = self.world.now() + ATTACH_PAUSE;
             }
             // A connection of its own had ended before the leader said that all is ready.
@@ -406,9 +375,9 @@ fn is_refusal(event: &HostEvent) -> bool {
 /// Which paths there are now.
 fn note_paths(paths: &mut BTreeMap<PathId, bool>, event: &HostEvent) {
     match event {
-        HostEvent::Ready { path, .. } => drop(paths.insert(*path, true)),
-        HostEvent::PathAdded { path, .. } | HostEvent::Lost { path, .. } => drop(paths.insert(*path, false)),
-        HostEvent::PathRemoved { path, .. } => drop(paths.remove(path)),
+        HostEvent::Ready { path, .. } => paths.extend([(*path, true)]),
+        HostEvent::PathAdded { path, .. } | HostEvent::Lost { path, .. } => paths.extend([(*path, false)]),
+        HostEvent::PathRemoved { path, .. } => paths.retain(|known, _| known != path),
         _ => {}
     }
 }
