@@ -11,6 +11,8 @@ pub mod latency;
 pub mod listener;
 pub mod namespace;
 mod opened_disk;
+#[doc(hidden)]
+pub mod protections;
 pub mod queue_record;
 pub mod rate;
 mod readiness;

@@ -138,9 +138,14 @@ impl QueueRecord {
         self.unfinished.store(unfinished, Ordering::Release);
     }
 
+    /// Whether that is so.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.unfinished.load(Ordering::Acquire)
+    }
+
     /// Whether it is what a host with this identifier has left behind, with commands that still run.
     pub(crate) fn is_orphan_of(&self, host_id: &[u8; 16]) -> bool {
-        self.unfinished.load(Ordering::Acquire) && self.host_id == *host_id
+        self.is_unfinished() && self.host_id == *host_id
     }
 
     /// Its connection has ended, and these disks still work for it.

@@ -17,7 +17,9 @@ use crate::resources::states::State;
 /// which are ending.
 pub(super) fn begin(resources: &Resources, asker: &Arc<Controller>, impacted: ControllerInstance) {
     resources.target.end_watch.add(asker);
-    if let Some(controller) = resources.target.find_instance(impacted) {
+    if let Some(controller) = resources.target.find_instance(impacted)
+        && asker.subsystem().protections().ends_connections
+    {
         log::reset_by_another(&controller, asker);
         resources.fence(&controller);
     }

@@ -24,6 +24,9 @@ impl Target {
     /// Of these instances in the subsystem of a controller, those that are over. Not under the controller's lock: what
     /// is looked at has locks of its own.
     fn over_of(&self, asker: &Controller, mut instances: Vec<ControllerInstance>) -> Vec<ControllerInstance> {
+        if !asker.subsystem().protections().ends_connections {
+            return instances;
+        }
         // In this order: who is not found any more takes no queue.
         instances.retain(|one| self.find_instance(*one).is_none() && !asker.subsystem().has_queues_of(*one));
         instances

@@ -151,6 +151,16 @@ impl Crew {
         self.try_write(engine, lba, byte).expect("written");
     }
 
+    /// Begins to write a block. All writes are acknowledged with FUA.
+    pub(crate) fn begin_write(&self, engine: u64, lba: u64, byte: u8) {
+        self.order(engine, Order::Run(Block::Write(byte), lba));
+    }
+
+    /// Waits for the answer.
+    pub(crate) fn finish_write(&self, engine: u64) {
+        self.answer(engine).expect("written");
+    }
+
     /// The same, if it can.
     pub(crate) fn try_write(&self, engine: u64, lba: u64, byte: u8) -> Result<(), IoError> {
         self.order(engine, Order::Run(Block::Write(byte), lba));
@@ -362,7 +372,7 @@ impl Engine {
             Block::Read => IoOperation::Read { lba, nlb: 1, buffer },
             Block::Write(byte) => {
                 buffer.fill(byte);
-                IoOperation::Write { lba, nlb: 1, source: buffer.share(), offset: 0, fua: false }
+                IoOperation::Write { lba, nlb: 1, source: buffer.share(), offset: 0, fua: true }
             }
         };
         let request = IoRequest { nsid: 1, tag, operation };

@@ -2,6 +2,8 @@
 
 mod crew;
 mod cutter;
+mod holder;
+mod late;
 mod paths;
 
 use std::time::Duration;

@@ -291,13 +291,18 @@ impl Volumes {
         self.try_again(resources, path, command, status);
     }
 
+    /// Whether changes wait until a lost controller is over: always, but in tests.
+    pub(crate) fn holds_changes(&self) -> bool {
+        self.options.protections.hold_changes
+    }
+
     /// Commands that a path was sent on a connection and has not answered. They are held, and so are all that wait and
     /// change the same blocks.
     pub(crate) fn take_back(&mut self, path: PathId, connection: u32, commands: &mut Vec<BoxedCommand>) {
         if commands.is_empty() {
             return;
         }
-        let unprotected = !self.options.protections.hold_changes;
+        let unprotected = !self.holds_changes();
         for command in commands.drain(..) {
             debug_assert!(matches!(command.owner, Owner::Io(_)), "I/O only");
             self.held.push(path, connection, command, unprotected);
