@@ -1,5 +1,7 @@
 //! Configurations, right and wrong.
 
+mod access_groups;
+
 use proptest::prelude::*;
 use ringfab_auth::Derivation;
 

@@ -229,9 +229,8 @@ fn cores(writer: &mut Writer<'_>, cores: &[Option<CoreUsage>]) -> fmt::Result {
 
 /// The states of paths.
 fn access_groups(writer: &mut Writer<'_>, subsystems: &[SubsystemSeen]) -> fmt::Result {
-    let label = |one: &AccessGroupSeen| {
-        vec![("group", one.group.to_string()), ("listener", one.way.to_string())]
-    };
+    let label =
+        |one: &AccessGroupSeen| vec![("group", one.group.to_string()), ("listener", one.way.to_string())];
     let states = each(subsystems, |one| &one.access_groups, label).into_iter();
     let states = states.map(|(labels, one)| (labels, u64::from(one.state.0)));
     let help = "State of an access group by a way: 1 optimized, 2 non-optimized, 3 inaccessible, 4 persistent loss, \

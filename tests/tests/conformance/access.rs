@@ -15,7 +15,14 @@ const PAGE_BYTES: usize = 16 + 128 * 32 + 4096 * 4;
 fn the_log_of_access_groups_is_one_group_that_is_optimized_where_nothing_is_said() {
     let (mut bench, attached) = Bench::attached();
     let mut page = |bytes: usize, offset: u64, groups_only: bool| {
-        let mut entry = SubmissionEntry::get_log_page(bench.host.next_cid(), LogId::ANA.0, 0, offset, bytes as u32, false);
+        let mut entry = SubmissionEntry::get_log_page(
+            bench.host.next_cid(),
+            LogId::ANA.0,
+            0,
+            offset,
+            bytes as u32,
+            false,
+        );
         entry.cdw10 = (entry.cdw10.get() | u32::from(groups_only) << 8).into();
         let (completion, page) = bench.host.fetch(attached.admin, &entry, bytes);
         assert_eq!(completion.status(), Status::SUCCESS);

@@ -46,10 +46,8 @@ pub const LISTENER: &str = examples!(
     "ringfab-target listener remove 192.0.2.5:4420"
 );
 /// Of `ana`.
-pub const ANA: &str = examples!(
-    "ringfab-target ana show",
-    "ringfab-target ana set 1 inaccessible --listener 192.0.2.5:4420"
-);
+pub const ANA: &str =
+    examples!("ringfab-target ana show", "ringfab-target ana set 1 inaccessible --listener 192.0.2.5:4420");
 /// Of `log`.
 pub const LOG: &str =
     examples!("ringfab-target log debug", "ringfab-target log 'info,ringfab_target::admin=debug'");
