@@ -1,11 +1,13 @@
 //! What is served, and which hosts are connected.
 
 mod connect;
+mod end_watch;
 mod generated;
 mod make;
 mod pools;
 mod psk;
 mod refusal;
+mod resets;
 mod rights;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -29,6 +31,7 @@ use crate::known_disks::KnownDisks;
 use crate::model::namespace::Indexes;
 use crate::model::{Difference, Epoch, Namespace, Served, ServedError, ServedSubsystem, Subsystem};
 use crate::placement::Placement;
+use end_watch::EndWatch;
 use generated::GeneratedPsks;
 use pools::Controllers;
 
@@ -43,6 +46,7 @@ pub struct Target {
     pub(crate) epoch: Arc<Epoch>,
     subsystem_indexes: Indexes,
     controllers: Mutex<Controllers>,
+    pub(crate) end_watch: EndWatch,
     admin_core: AtomicUsize,
     placement: Arc<Placement>,
     generated: GeneratedPsks,
@@ -65,6 +69,7 @@ impl Target {
             epoch: Arc::default(),
             subsystem_indexes: Indexes::default(),
             controllers: Mutex::default(),
+            end_watch: EndWatch::default(),
             admin_core: AtomicUsize::new(0),
             placement: Arc::default(),
             generated: GeneratedPsks::default(),

@@ -62,8 +62,12 @@ impl Way {
     /// Asks for events of access groups.
     fn hear(&mut self) {
         let admin = self.association.admin;
-        let configure =
-            SubmissionEntry::set_features(self.host.next_cid(), FeatureId::ASYNC_EVENT_CONFIGURATION.0, false, HEARS);
+        let configure = SubmissionEntry::set_features(
+            self.host.next_cid(),
+            FeatureId::ASYNC_EVENT_CONFIGURATION.0,
+            false,
+            HEARS,
+        );
         assert_eq!(self.host.command(admin, &configure).status(), Status::SUCCESS);
         let request = SubmissionEntry::async_event_request(self.host.next_cid());
         self.host.send(admin, request.as_bytes(), None);

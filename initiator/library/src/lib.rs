@@ -35,6 +35,13 @@
 //! The engine connects again after a loss, and then sends commands without an answer again, as [`ReconnectPolicy`]
 //! says. Until then they wait. A command that fails without Do Not Retry is tried again as well.
 //!
+//! # Several paths
+//!
+//! What is attached may have several paths: addresses of one subsystem, each with a controller of its own
+//! ([`ConnectOptions::further_urls`], [`Host::add_path`], [`discovery::PathDiscovery`]). Commands go by the best path
+//! that is there, as [`PathPolicy`] and the access states (ANA) say. When a path is lost, new commands take another one
+//! at once. [`Host::paths`] tells how each is.
+//!
 //! # What is not there
 //!
 //! `docs/not-there.md` of the project lists it. The library has authentication and TLS: [`ConnectOptions`] takes the
@@ -46,6 +53,7 @@
 #[cfg(test)]
 extern crate self as ringfab_initiator;
 
+mod access;
 mod allowed;
 mod attachment;
 mod authentication;
@@ -57,6 +65,7 @@ mod command;
 mod delayed;
 pub mod discovery;
 mod error;
+mod fences;
 mod flow;
 mod host;
 mod identity;
@@ -64,6 +73,7 @@ mod messages;
 mod namespace;
 mod options;
 mod path;
+mod path_status;
 mod queue;
 mod reconnect;
 mod refusal;
@@ -84,8 +94,9 @@ pub use error::{Cause, ConnectError, IoError, Step, SubmitError};
 pub use host::{Host, HostConfig};
 pub use identity::{HostIdentity, IdentityError};
 pub use namespace::{BlockRange, ControllerInfo, Namespace, NamespaceIdentity};
-pub use options::{ConnectOptions, ReconnectPolicy, Timeouts};
+pub use options::{ConnectOptions, PathChooser, PathPolicy, ReconnectPolicy, Timeouts};
 pub use path::SharedController;
+pub use path_status::{AnaState, GroupAccess, PathLoss, PathState, PathStatus};
 pub use refusal::RefusedField;
 pub use request::{
     AdminData, AdminDone, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoDone, IoOperation,

@@ -21,6 +21,10 @@ pub(crate) enum Event {
     AccessChanged,
     /// The discovery log page changed (type Notice).
     DiscoveryLogChanged,
+    /// The reset of another controller is over, after its command was answered (type Notice).
+    CrossControllerResetCompleted,
+    /// Another controller has lost this host, or has quiesced after that (type Notice).
+    LostHostCommunication,
 }
 
 impl Event {
@@ -31,6 +35,8 @@ impl Event {
             Self::NamespaceAttributeChanged => AsyncEvent::namespace_attribute_changed(),
             Self::AccessChanged => AsyncEvent::ana_change(),
             Self::DiscoveryLogChanged => AsyncEvent::discovery_log_change(),
+            Self::CrossControllerResetCompleted => AsyncEvent::cross_controller_reset_completed(),
+            Self::LostHostCommunication => AsyncEvent::lost_host_communication(),
         };
         event.bits()
     }
@@ -42,6 +48,8 @@ impl Event {
             Self::NamespaceAttributeChanged => LogId::CHANGED_NAMESPACE_LIST,
             Self::AccessChanged => LogId::ANA,
             Self::DiscoveryLogChanged => LogId::DISCOVERY,
+            Self::CrossControllerResetCompleted => LogId::CROSS_CONTROLLER_RESET,
+            Self::LostHostCommunication => LogId::LOST_HOST_COMMUNICATION,
         }
     }
 
@@ -52,17 +60,22 @@ impl Event {
             Self::NamespaceAttributeChanged => Some(8),
             Self::AccessChanged => Some(11),
             Self::DiscoveryLogChanged => Some(31),
+            Self::CrossControllerResetCompleted => Some(20),
+            Self::LostHostCommunication => Some(21),
         }
     }
 }
 
 /// The optional events that a controller has, as OAES of Identify Controller and as the configuration.
 pub(crate) fn supported(discovery: bool) -> u32 {
-    let events: &[Event] = match discovery {
-        true => &[Event::DiscoveryLogChanged],
-        false => &[Event::NamespaceAttributeChanged, Event::AccessChanged],
-    };
-    events.iter().filter_map(|event| event.configuration_bit()).fold(0, |all, bit| all | 1 << bit)
+    const IO: &[Event] = &[
+        Event::NamespaceAttributeChanged,
+        Event::AccessChanged,
+        Event::CrossControllerResetCompleted,
+        Event::LostHostCommunication,
+    ];
+    let events = if discovery { &[Event::DiscoveryLogChanged] } else { IO };
+    events.iter().filter_map(|event| event.configuration_bit()).fold(0, |bits, bit| bits | 1 << bit)
 }
 
 /// Tells the core of the admin queue that [`AsyncEvents::next`] has something. It is called from any thread, and must
@@ -131,6 +144,11 @@ impl AsyncEvents {
     pub(crate) fn log_read(&self, log_page: LogId) {
         let deliverable = self.events().log_read(log_page);
         self.wake_if(deliverable);
+    }
+
+    /// Has the core of the admin queue look at the controller.
+    pub(crate) fn wake(&self) {
+        self.wake_if(true);
     }
 
     /// The controller was reset: the requests are gone with it.

@@ -240,6 +240,9 @@ impl Served {
     /// Whether a controller of a subsystem may get an identifier: one of its own, if other processes serve it, too, and
     /// none that is another subsystem's own.
     pub fn may_give(&self, subsystem: &Arc<Subsystem>, cntlid: u16) -> bool {
+        if !(1..=CONTROLLER_ID_MAX).contains(&cntlid) {
+            return false;
+        }
         match self.of(subsystem) {
             Some(own) if own.controller_ids.is_some() => own.gives(cntlid),
             _ => !self.subsystems.iter().any(|one| one.controller_ids.is_some() && one.gives(cntlid)),

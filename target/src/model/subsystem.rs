@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfab_reactor::Time;
+use ringfab_spec::log::ControllerInstance;
 use ringfab_spec::nqn::DISCOVERY_NQN;
 
 use super::host_account::{HostAccounts, HostUsage};
@@ -141,6 +142,12 @@ impl Subsystem {
         self.queues().live.iter().any(|queue| queue.record.is_orphaned_on(host_id, disk))
     }
 
+    /// Whether an instance of a controller has a queue: one that is connected, or for which a disk still works.
+    pub(crate) fn has_queues_of(&self, instance: ControllerInstance) -> bool {
+        self.queues().live.iter().any(|queue| queue.record.is_of(instance))
+    }
+
+    /// Nothing of a queue is left: its connection is gone, and no disk works for it.
     pub(crate) fn queue_ended(&self, queue: &Arc<QueueRecord>) {
         let mut queues = self.queues();
         if let Some(index) = queues.live.iter().position(|live| Arc::ptr_eq(&live.record, queue)) {

@@ -5,6 +5,7 @@
 mod access;
 mod admin;
 mod bench;
+mod cancel;
 mod capsules;
 mod cm;
 mod connect;
@@ -12,3 +13,4 @@ mod fused;
 mod io;
 mod memory;
 mod ranges;
+mod resets;

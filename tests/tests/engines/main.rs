@@ -2,6 +2,7 @@
 
 mod crew;
 mod cutter;
+mod paths;
 
 use std::time::Duration;
 

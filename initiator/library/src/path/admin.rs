@@ -80,6 +80,11 @@ impl AdminQueue {
         self.waiting.len() + self.delayed.len() + sent
     }
 
+    /// How long a command may take.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// When it has something to do.
     pub(super) fn due(&self) -> Time {
         self.scan_at.min(self.delayed.due())

@@ -4,9 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::instance::{Instance, LostEntry, ResetAnswer, ResetEntry};
+use crate::access::AccessStates;
 use crate::authentication::Keys;
 use crate::command::BoxedCommand;
 use crate::error::ConnectError;
+use crate::messages::ToFollower;
 use crate::namespace::Namespace;
 
 /// What the volumes have not been told yet.
@@ -49,7 +52,11 @@ pub(crate) enum PathEvent {
         found: Vec<Namespace>,
         /// All that the controller lists, if it was asked.
         listed: Vec<u32>,
+        /// The NQN of the subsystem, as the controller tells it.
+        subsystem: String,
     },
+    /// The controller tells these access states.
+    Access(Arc<AccessStates>),
     /// The I/O queues of this engine, which follows, are connected:
     /// [`Role::queues_connected`](super::Role::queues_connected) tells the leader.
     QueuesConnected,
@@ -62,6 +69,31 @@ pub(crate) enum PathEvent {
     },
     /// It was lost. What it was sent and has not answered comes back: see [`Reports::unanswered`].
     Lost(ConnectError),
+    /// The connections of this engine have ended, and for the engine that leads those of all. What came back to
+    /// [`Reports::unanswered`] is in no use there any more.
+    Closed,
+    /// This instance of the controller may still have commands in hand. The engine that leads is told this.
+    InstanceLost(Instance),
+    /// What was sent on the connections with these numbers is executed no more, as the leader says.
+    Over {
+        /// The first one.
+        first: u32,
+        /// The last one.
+        last: u32,
+    },
+    /// The controller has answered a Cross-Controller Reset with this number.
+    ResetAnswered {
+        /// See [`super::instance::reset`].
+        number: u64,
+        /// What it says.
+        answer: ResetAnswer,
+    },
+    /// The controller tells that a reset is done.
+    ResetDone,
+    /// What the controller tells of the resets that it was asked for.
+    ResetLog(Vec<ResetEntry>),
+    /// Controllers that have lost this host, as this path's tells.
+    LostHosts(Vec<LostEntry>),
     /// The next attempt to connect.
     Reconnecting {
         /// Counted from one since the loss.
@@ -95,4 +127,22 @@ pub(crate) enum PathEvent {
     Failed(ConnectError),
     /// It is detached, with what could not be done in an orderly way.
     Detached(Option<ConnectError>),
+}
+
+impl PathEvent {
+    /// What the leader tells a follower, where that changes nothing of its part of the path.
+    pub(super) fn told(what: ToFollower) -> Option<Self> {
+        Some(match what {
+            ToFollower::Reconnecting { attempt, delay } => Self::Reconnecting { attempt, delay },
+            ToFollower::Over { first, last } => Self::Over { first, last },
+            ToFollower::Access(states) => Self::Access(states),
+            ToFollower::FailFast => Self::FailFast,
+            ToFollower::Changed => Self::NamespacesChanged,
+            ToFollower::Rescanned(Some(found)) => {
+                Self::NamespacesFound { found: found.to_vec(), final_look: true }
+            }
+            ToFollower::Rescanned(None) => Self::NamespacesKept,
+            _ => return None,
+        })
+    }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod announced;
 mod faults;
 pub(crate) mod host;
+pub(crate) mod resets;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,12 +14,13 @@ use ringfab_fabric::rdma::{
 };
 use ringfab_memory::{Buffer, ClassLayout, Pool};
 use ringfab_reactor::{Reactor, ReactorConfig, Wait};
-use ringfab_spec::log::AsyncEvent;
+use ringfab_spec::log::{AnaGroupDescriptor, AnaLogHeader, AnaState, AsyncEvent, LogId};
 use ringfab_spec::rdma_cm::{Accept, Reject, RejectStatus, Request};
 use ringfab_spec::{CompletionEntry, FabricsType, FromBytes, IntoBytes, Sgl, Status, SubmissionEntry};
 
 use announced::{Announced, list};
 pub(crate) use faults::{Disconnects, Faults};
+use resets::{LostPaths, Reset};
 
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const BLOCKS: usize = 256;
@@ -60,6 +62,12 @@ pub(crate) struct Peer {
     pub(crate) changed: Vec<u32>,
     /// Blocks of its namespace.
     pub(crate) blocks: u64,
+    /// The access states that it tells (ANA), if it does: its namespaces are in group 1.
+    pub(crate) access: Option<Vec<(u32, AnaState)>>,
+    /// How often it was asked for them.
+    pub(crate) access_told: u32,
+    /// What it answers to I/O commands instead of executing them.
+    pub(crate) refuses_io: Option<Status>,
     /// Identify commands so far, by what they asked for.
     pub(crate) identified: Vec<u8>,
     /// The Asynchronous Event Request that waits for an event.
@@ -70,6 +78,10 @@ pub(crate) struct Peer {
     pub(crate) abort_asked: Option<(u16, u16)>,
     /// Aborts that it did not answer.
     pub(crate) aborts_withheld: Vec<(QueuePairId, SubmissionEntry)>,
+    /// What it tells of lost paths.
+    pub(crate) lost_paths: LostPaths,
+    /// The Cross-Controller Resets that it has not answered.
+    pub(crate) resets_withheld: Vec<(QueuePairId, SubmissionEntry)>,
     /// Whether it aborts what it is asked to.
     pub(crate) aborts: bool,
     /// Messages of authentication that it was sent.
@@ -115,11 +127,16 @@ impl Peer {
             traffic_based_keep_alive: false,
             keep_alives: 0,
             blocks: BLOCKS as u64,
+            access: None,
+            access_told: 0,
+            refuses_io: None,
             identified: Vec::new(),
             event_request: None,
             withheld: Vec::new(),
             abort_asked: None,
             aborts_withheld: Vec::new(),
+            lost_paths: LostPaths::default(),
+            resets_withheld: Vec::new(),
             aborts: false,
             messages: Vec::new(),
             message: None,
@@ -196,6 +213,9 @@ impl Peer {
                 return;
             }
             *left -= 1;
+        }
+        if is_io && let Some(status) = self.refuses_io {
+            return self.respond(queue_pair, entry, status, 0);
         }
         assert_eq!(entry.fuse(), 0, "no half of a fused command is ever sent");
         let from_host = if is_io {
@@ -305,6 +325,11 @@ impl Peer {
                 self.write_data(queue_pair, entry, &data);
             }
             0x02 if self.faults.mute_log => return self.withheld.push((queue_pair, entry)),
+            0x02 if entry.lid() == LogId::ANA.0 => self.tell_access(queue_pair, entry),
+            0x02 if let Some(page) = self.lost_paths.page(&entry) => {
+                self.write_data(queue_pair, entry, &page);
+            }
+            0x38 => return self.cross_controller_reset(queue_pair, entry),
             0x02 => {
                 let page = list(&self.changed);
                 self.write_data(queue_pair, entry, &page[..entry.log_length() as usize]);
@@ -323,6 +348,23 @@ impl Peer {
             _ => {}
         }
         self.respond(queue_pair, entry, Status::SUCCESS, result);
+    }
+
+    fn cross_controller_reset(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
+        self.lost_paths.asked.push(entry.impacted_controller());
+        match self.lost_paths.reset {
+            Reset::AtOnce => self.respond(queue_pair, entry, Status::SUCCESS, 1),
+            Reset::Begun => self.respond(queue_pair, entry, Status::SUCCESS, 0),
+            Reset::Withheld => self.resets_withheld.push((queue_pair, entry)),
+            Reset::Refused(status) => self.respond(queue_pair, entry, status, 0),
+        }
+    }
+
+    /// Answers the resets that were withheld: they are done.
+    pub(crate) fn finish_resets(&mut self) {
+        for (queue_pair, entry) in std::mem::take(&mut self.resets_withheld) {
+            self.respond(queue_pair, entry, Status::SUCCESS, 1);
+        }
     }
 
     fn disconnect(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
@@ -381,6 +423,25 @@ impl Peer {
         }
     }
 
+    /// Tells a part of the log page of access states.
+    fn tell_access(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
+        self.access_told += 1;
+        let page = self.access_page();
+        let from = (entry.lpo() as usize).min(page.len());
+        let part = page[from..].iter().copied().take(entry.log_length() as usize).collect::<Vec<_>>();
+        self.write_data(queue_pair, entry, &part);
+    }
+
+    /// The log page of access states, of groups only.
+    fn access_page(&self) -> Vec<u8> {
+        let groups = self.access.as_deref().unwrap_or_default();
+        let mut page = AnaLogHeader::new(1, groups.len() as u16).as_bytes().to_vec();
+        for (group, state) in groups {
+            page.extend(AnaGroupDescriptor::new(*group, *state, 1, 0).as_bytes());
+        }
+        page
+    }
+
     fn property(&self, offset: u32) -> u64 {
         let ready = self.cc & 1 != 0 && !self.faults.never_ready;
         match offset {
@@ -397,6 +458,7 @@ impl Peer {
             0 => {
                 data[..8].copy_from_slice(&self.blocks.to_le_bytes());
                 data[33] = self.announced.dlfeat;
+                data[92] = u8::from(self.access.is_some());
                 data[104..120].fill(if self.faults.other_nguid { 2 } else { 1 });
                 data[128..130].copy_from_slice(&self.announced.metadata_bytes.to_le_bytes());
                 data[130] = 12;
@@ -405,12 +467,18 @@ impl Peer {
                 data[4..8].copy_from_slice(b"S123");
                 data[77] = 4;
                 data[258] = self.announced.acl;
+                if let Some(groups) = &self.access {
+                    (data[76], data[93], data[342]) = (1 << 3, 1 << 3, 2);
+                    data[344] = 200;
+                    data[348] = groups.len().max(1) as u8;
+                }
                 data[96] = u8::from(self.traffic_based_keep_alive) << 6;
                 data[320] = 1;
                 data[520..522].copy_from_slice(&self.announced.oncs.to_le_bytes());
                 data[525] = 1;
                 data[536..540].copy_from_slice(&(1_u32 | 1 << 2 | 1 << 20).to_le_bytes());
                 data[1792..1796].copy_from_slice(&516_u32.to_le_bytes());
+                self.lost_paths.fill(&mut data);
                 data[1804] = u8::from(self.disconnects != Disconnects::Unknown);
             }
             2 => data = list(&self.nsids),

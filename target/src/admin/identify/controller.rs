@@ -6,13 +6,15 @@ use ringfab_spec::identify::{
     MultiPath, OptionalAdminActions, OptionalAdminCommands, OptionalEvents, OptionalNvmCommands,
     SglAlignment, SglSupport, VolatileCacheAttributes,
 };
+use ringfab_spec::log::ControllerInstance;
 use ringfab_spec::property::Version;
 use ringfab_spec::{Nqn, NqnField};
 
 use crate::admin::{FIRMWARE, ascii};
 use crate::config::{ANA_GROUP_MAX, Transport};
 use crate::controller::{
-    Controller, ERROR_ENTRIES_MAX_Z, EVENT_REQUESTS_MAX_Z, KEEP_ALIVE_GRANULARITY, VERSION, supported_events,
+    COMMAND_QUIESCE_TIME, Controller, ERROR_ENTRIES_MAX_Z, EVENT_REQUESTS_MAX_Z, KEEP_ALIVE_GRANULARITY,
+    RESETS_MAX, VERSION, supported_events,
 };
 use crate::limits::NSID_MAX;
 use crate::limits::{DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX, DSM_RANGES_MAX, FUSED_BYTES_MAX};
@@ -48,6 +50,7 @@ pub(super) fn controller(controller: &Controller) -> IdentifyController {
         page.lpa = LogPageAttributes::default().with_extended_data(true);
     } else {
         io(&mut page);
+        instance(&mut page, controller);
     }
     fabrics(&mut page, controller);
     page
@@ -101,6 +104,17 @@ fn io(page: &mut IdentifyController) {
     page.vwc = VolatileCacheAttributes::default()
         .with_present(true)
         .with_flush_behavior(VolatileCacheAttributes::FLUSH_ALL_SUPPORTED);
+}
+
+/// By what a host knows this instance of the controller, how many such others it may have reset at once, and how long
+/// it has to wait for one that it cannot have reset.
+fn instance(page: &mut IdentifyController, controller: &Controller) {
+    let ControllerInstance { ciu, cirn, .. } = controller.instance();
+    page.ciu = ciu;
+    page.cirn.set(cirn);
+    page.ccrl = RESETS_MAX;
+    let quiesce_ms = COMMAND_QUIESCE_TIME.as_millis();
+    page.cqt.set(u16::try_from(quiesce_ms).expect("it fits its field"));
 }
 
 /// What a controller says of access groups. It may be in all states, and namespaces change their groups.
