@@ -65,7 +65,7 @@ impl OpenDisk {
 
     /// The status of a command that failed because the disk is gone, where the access group of its namespace follows
     /// the disk: its host may try another path. What a removed device had in its cache may be lost, so it does not come
-    /// back by itself.
+    /// back by itself. A driver knows what its disk has lost, and when it is back.
     pub(crate) fn status_when_gone(&self, served: &Served, error: BlockError) -> Option<Status> {
         let served = served.of(&self.subsystem)?;
         let group = served.groups().of(self.nsid());
@@ -73,6 +73,9 @@ impl OpenDisk {
             return None;
         }
         match error {
+            BlockError::Removed if self.namespace.backing().driver().is_some() => {
+                self.namespace.set_not_ready("its driver cannot reach it");
+            }
             BlockError::Removed => {
                 let why = "its device has been removed";
                 disk_failures::fail_closed(&self.namespace, self.subsystem.nqn(), why);
