@@ -24,7 +24,7 @@ pub use psk::NoPsk;
 pub(crate) use psk::tls_key_age;
 pub(crate) use refusal::Refusal;
 
-use crate::config::{Config, OnLostDisk};
+use crate::config::Config;
 use crate::controller::{Controller, Event};
 use crate::identity::Identity;
 use crate::known_disks::KnownDisks;
@@ -164,9 +164,13 @@ impl Target {
             .iter()
             .filter(sees)
             .for_each(|controller| controller.events().namespace_changed(nsid));
-        let follows =
-            |one: &ServedSubsystem| one.groups().on_lost_disk(one.groups().of(nsid)) != OnLostDisk::Error;
-        self.access_may_have_changed(|one| Arc::ptr_eq(one.subsystem(), subsystem) && follows(one));
+        self.groups_follow_disks();
+    }
+
+    /// Groups that follow their disks may be in another state: hosts are told if they are. Calls the wakes of
+    /// controllers.
+    pub(crate) fn groups_follow_disks(&self) {
+        self.access_may_have_changed(|one| one.groups().follow_disks());
     }
 
     /// The controllers whose hosts can leave these listeners: those that hear of access groups, and have another

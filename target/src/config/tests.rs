@@ -1,7 +1,5 @@
 //! Configurations, right and wrong.
 
-mod access_groups;
-
 use proptest::prelude::*;
 use ringfab_auth::Derivation;
 

@@ -1,8 +1,8 @@
 //! Asks hosts to go elsewhere before the way by which they came ends.
 //!
 //! Every access group becomes inaccessible to a host that can go: it has asked for events of access groups, and has
-//! another controller in the subsystem by a way that stays, or other processes serve the subsystem, too. All others keep
-//! what they have: a host with one way would only wait.
+//! another controller in the subsystem by a way that stays, or other processes serve the subsystem, too. All others
+//! keep what they have: a host with one way would only wait.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,11 +1,10 @@
 //! Changes what is served while hosts use it: namespaces, subsystems, who may use them, and where hosts connect.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfab_base::VisiblePath as _;
-use ringfab_block::{Backing, DriverHandle, OpenedFile};
+use ringfab_block::Backing;
 use ringfab_process::log::{self, FilterError, NEVER_FOLDED};
 use ringfab_spec::log::AnaState;
 use serde_json::{Map, Value};
@@ -21,17 +20,15 @@ use crate::config::{
     Source, SubsystemConfig, difference, doubts, set_state,
 };
 use crate::controller::Controller;
-use crate::core::{AllCores, Cores, ServeMessage};
+use crate::core::{AllCores, Cores};
 use crate::disks::disk_handle::as_known;
-use crate::disks::grow::grow;
-use crate::disks::{DiskHandle, DiskHandles, device};
+use crate::disks::{DiskHandle, DiskHandles};
 use crate::identity::Identity;
-use crate::known_disks::{Content, KnownDisk, KnownDisks};
+use crate::known_disks::{Content, KnownDisk};
 use crate::limits::NSID_MAX;
 use crate::model::{Listener, Namespace, ServedError, ServedSubsystem, Subsystem, is_same_address};
 use crate::nqn::check_host_nqn;
 use crate::target::Target;
-use crate::worker;
 
 /// Manages what a target that runs serves.
 #[derive(Debug)]

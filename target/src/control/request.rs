@@ -156,7 +156,8 @@ pub enum Request {
         /// The address that it is bound to: `192.0.2.1:4420`.
         address: SocketAddr,
     },
-    /// Ask the hosts that came by an address to go elsewhere, wait for a while until they have, and remove the listener.
+    /// Ask the hosts that came by an address to go elsewhere, wait for a while until they have, and remove the
+    /// listener.
     ListenerDrain {
         /// The address that it is bound to: `192.0.2.1:4420`.
         address: SocketAddr,

@@ -491,6 +491,15 @@ impl Seen {
     }
 }
 
+/// The state of a controller in a word.
+fn controller_state(awaits_proof: bool, leaving: bool) -> &'static str {
+    match (awaits_proof, leaving) {
+        (true, _) => "authenticating",
+        (false, true) => "leaving",
+        (false, false) => "connected",
+    }
+}
+
 fn controller(controller: &Controller, served: &Served, rates: &Rates) -> ControllerState {
     let queues = controller.queues();
     let queues = queues.iter().map(|queue| QueueState {
@@ -519,11 +528,7 @@ fn controller(controller: &Controller, served: &Served, rates: &Rates) -> Contro
         fingerprint: one.key.to_string(),
         key: served.authentication_of(&controller.host().nqn).map_or("replaced", |keys| keys.age_of(one.key)),
     });
-    let state_name = match (state.awaits_proof, controller.is_leaving()) {
-        (true, _) => "authenticating",
-        (false, true) => "leaving",
-        (false, false) => "connected",
-    };
+    let state_name = controller_state(state.awaits_proof, controller.is_leaving());
     drop(state);
     ControllerState {
         id: controller.id(),

@@ -69,12 +69,15 @@ impl ServedGroups {
         self.configured.get(&group).map_or(OnLostDisk::Error, |group| group.on_lost_disk)
     }
 
-    /// Whether some group may be inaccessible by some way, or follows its disks.
+    /// Whether some group follows its disks.
+    pub fn follow_disks(&self) -> bool {
+        self.configured.values().any(|group| group.on_lost_disk != OnLostDisk::Error)
+    }
+
+    /// Whether some group is inaccessible by some way, whatever its disks do.
     pub fn may_restrict(&self) -> bool {
-        self.configured.values().any(|group| {
-            let mut states = group.ways.values().chain([&group.state]);
-            states.any(|state| !state.allows_io()) || group.on_lost_disk != OnLostDisk::Error
-        })
+        let mut all = self.configured.values().flat_map(|group| group.ways.values().chain([&group.state]));
+        all.any(|state| !state.allows_io())
     }
 }
 
