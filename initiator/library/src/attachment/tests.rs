@@ -360,6 +360,7 @@ fn a_path_that_was_lost_is_used_again_when_it_has_been_well_for_a_while() {
         |options| {
             options.reconnect.delay = Duration::from_millis(10);
             options.paths.well_for = Duration::from_millis(400);
+            options.replay_delay = Some(Duration::ZERO);
         },
     );
     pair.peers[0].faults.cut_after = Some(0);
