@@ -136,6 +136,21 @@ impl TestTarget {
         })
     }
 
+    /// Serves a device of the test's own as namespace 1, on one core over RDMA. Its access group follows it: when the
+    /// device is gone, `on_lost_disk` says what becomes of the group.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn with_followed_device(on_lost_disk: &str, driver: impl Driver + 'static) -> Self {
+        let tables = format!(
+            "[[subsystem.ana]]\ngroup = 1\non_lost_disk = {on_lost_disk:?}\n\
+             [[subsystem.namespace]]\nnull = \"4KiB\"\nblock_bytes = 4096\n"
+        );
+        Self::adapted("cores = 1\nspin_us = 20", "", &tables, |config| {
+            config.subsystems[0].namespaces[0].source = Source::Device(DriverHandle::new(driver));
+        })
+    }
+
     fn adapted(process: &str, listener: &str, namespaces: &str, adapt: impl FnOnce(&mut Config)) -> Self {
         let state = tempfile::tempdir().expect("a folder for the state");
         let text = format!(

@@ -1,5 +1,6 @@
 //! Every admin command, as a host sees it.
 
+mod access;
 mod discovery;
 mod resets;
 mod shown;

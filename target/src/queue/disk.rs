@@ -206,12 +206,16 @@ impl DiskAnswer<'_> {
     fn failed(self, error: BlockError, errno: Option<i32>) {
         let Self { request, resources, kind, value } = self;
         let disk = disk_of_operation(request.action, kind).and_then(|disk| resources.disks.get(disk));
+        let mut status = status_of(request.action, error);
         if let Some(open) = disk {
             let failure = DiskFailure { what: disk_action(request.action, error), error, errno };
             open.note_failure(resources.reactor.now(), failure);
+            if let Some(gone) = open.status_when_gone(&resources.served, error) {
+                status = gone;
+            }
         }
         if !request.has_failed() {
-            request.fail(Failure::transient(status_of(request.action, error)));
+            request.fail(Failure::transient(status));
             request.result = value;
         }
     }
