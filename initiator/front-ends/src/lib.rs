@@ -11,6 +11,7 @@
 //! | [`context`] | what every command gets |
 //! | [`advice`] | what a user can do about a controller that is not attached |
 //! | `precedence` | which of several places counts, where an option is given at more than one |
+//! | [`paths`] | the options of several paths to one subsystem |
 //! | `keys` | keys that options, addresses and the environment give |
 //! | [`authentication`] | the options with which a host proves who it is |
 //! | [`options`] | the options of a connection |
@@ -53,6 +54,7 @@ pub mod nbd;
 pub mod options;
 pub mod output;
 pub mod overwriting;
+pub mod paths;
 mod precedence;
 mod programs;
 pub mod progress;
