@@ -350,7 +350,8 @@ fn a_log_page_of_access_states_that_cannot_be_is_refused() {
     };
     let mut pair = Pair::attaching(prepare, |_| {});
     pair.until("it fails", |pair| !pair.host.is_attached(pair.controller));
-    let sentence = |event: &HostEvent| matches!(event, HostEvent::Failed { error, .. } if error.to_string().contains("it has group 1 twice"));
+    let is_twice = |error: &ConnectError| error.to_string().contains("it has group 1 twice");
+    let sentence = |event: &HostEvent| matches!(event, HostEvent::Failed { error, .. } if is_twice(error));
     assert!(pair.is_told(sentence), "{:?}", pair.told);
 }
 

@@ -167,6 +167,14 @@ pub(crate) struct OptionalCommands {
     pub(crate) lba_status: bool,
 }
 
+/// What a controller tells of by events, beside what is about lost paths and discovery (OAES).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EventNotices {
+    pub(crate) namespace_attributes: bool,
+    /// That access states change.
+    pub(crate) access: bool,
+}
+
 /// What a controller says about lost paths (Base 2.3, section 9.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LostPathFacts {
@@ -188,7 +196,7 @@ pub(crate) struct ControllerFacts {
     pub(crate) names: ControllerNames,
     /// Maximum Data Transfer Size, a power of two of the smallest memory page; zero for no limit.
     pub(crate) mdts: u8,
-    pub(crate) namespace_attribute_notices: bool,
+    pub(crate) notices: EventNotices,
     pub(crate) discovery_log_notices: bool,
     pub(crate) traffic_based_keep_alive: bool,
     pub(crate) discovery: bool,
@@ -203,8 +211,6 @@ pub(crate) struct ControllerFacts {
     pub(crate) lost_paths: LostPathFacts,
     /// Its access groups at most (NANAGRPID).
     pub(crate) access_groups_max: u32,
-    /// Whether it tells when access states change.
-    pub(crate) access_notices: bool,
     pub(crate) commands: OptionalCommands,
     pub(crate) volatile_write_cache: bool,
     /// Whether it has the Disconnect command.
@@ -233,7 +239,10 @@ fn controller_facts(page: &IdentifyController) -> ControllerFacts {
             subsystem: nqn_text(&page.subnqn),
         },
         mdts: page.mdts,
-        namespace_attribute_notices: page.oaes.namespace_attribute_notices(),
+        notices: EventNotices {
+            namespace_attributes: page.oaes.namespace_attribute_notices(),
+            access: page.cmic.ana() && page.oaes.ana_change_notices(),
+        },
         discovery_log_notices: page.oaes.discovery_log_notices(),
         traffic_based_keep_alive: page.ctratt.tbkas(),
         discovery: page.cntrltype == ControllerType::DISCOVERY,
@@ -254,7 +263,6 @@ fn controller_facts(page: &IdentifyController) -> ControllerFacts {
             lost_host_notices: page.oaes.lost_host_notices(),
         },
         access_groups_max: page.nanagrpid.get(),
-        access_notices: page.cmic.ana() && page.oaes.ana_change_notices(),
         commands: OptionalCommands {
             discard: page.oncs.dataset_management(),
             write_zeroes: page.oncs.write_zeroes(),

@@ -204,10 +204,10 @@ pub(crate) fn set_queue_count(queues: u16) -> SubmissionEntry {
 /// The notices that we act on, of those that the controller has.
 pub(crate) fn set_event_config(facts: &ControllerFacts) -> SubmissionEntry {
     let value = AsyncEventConfiguration::default()
-        .with_namespace_attribute_notices(facts.namespace_attribute_notices)
+        .with_namespace_attribute_notices(facts.notices.namespace_attributes)
         .with_cross_controller_reset_notices(facts.lost_paths.reset_notices)
         .with_lost_host_notices(facts.lost_paths.lost_host_notices)
-        .with_ana_change_notices(facts.access_notices)
+        .with_ana_change_notices(facts.notices.access)
         .with_discovery_log_notices(facts.discovery_log_notices);
     SubmissionEntry::set_features(NO_CID, FeatureId::ASYNC_EVENT_CONFIGURATION.0, false, value.bits())
 }

@@ -401,17 +401,15 @@ impl Sequence {
         self.step = None;
         match self.next(context, ended) {
             Ok(automaton::Next::Step(next)) => self.start(context, next),
-            Ok(automaton::Next::Again(at)) => self.repeat_at(at, ended),
+            Ok(automaton::Next::Again(at)) => {
+                self.step = Some(ended);
+                Action::RepeatAt(at)
+            }
             Ok(automaton::Next::End) => self.go_idle(context),
             Ok(automaton::Next::Secure(psk)) => Action::Secure(psk),
             Ok(automaton::Next::Leave) => Action::Leave,
             Err(cause) => Action::Fail(ended.step(), cause),
         }
-    }
-
-    fn repeat_at(&mut self, at: Time, step: SequenceStep) -> Action {
-        self.step = Some(step);
-        Action::RepeatAt(at)
     }
 
     /// Starts a step.
@@ -424,15 +422,9 @@ impl Sequence {
             }
             SequenceStep::Followers => Action::ConnectFollowers,
             SequenceStep::Authenticate(_, stage) if stage.is_work() => self.authentication.work(),
-            _ => self.send(context.pool, step).unwrap_or_else(|cause| Action::Fail(step.step(), cause)),
+            _ => Outgoing::send(step, self, context.pool)
+                .unwrap_or_else(|cause| Action::Fail(step.step(), cause)),
         }
-    }
-
-    /// Sends the command of a step.
-    fn send(&mut self, pool: &Pool, step: SequenceStep) -> Result<Action, Cause> {
-        let Some(outgoing) = Outgoing::of(step, self)? else { return Ok(Action::Nothing) };
-        let number = outgoing.number;
-        Ok(Action::Send { number, command: outgoing.command(&mut self.scratch, pool)? })
     }
 
     /// Takes the answer to the command that runs, and starts the next.
@@ -481,7 +473,8 @@ impl Sequence {
             && let Some(delay) = self.tries.next(verdict, status, &self.facts.retry_delays, policy)
         {
             tracing::debug!(%status, ?delay, command = step.command(), "tried again");
-            return self.repeat_at(context.now + delay, step);
+            self.step = Some(step);
+            return Action::RepeatAt(context.now + delay);
         }
         let cause = match self.scratch.refused_field(step, sent, answer) {
             Some(field) => Cause::Field { field, status },

@@ -6,7 +6,7 @@ use ringfab_memory::Pool;
 use ringfab_spec::{IntoBytes, SubmissionEntry};
 
 use super::authentication::Stage;
-use super::{SCRATCH_BYTES, Scratch, Sequence, SequenceStep, queues_wanted};
+use super::{Action, SCRATCH_BYTES, Scratch, Sequence, SequenceStep, queues_wanted};
 use crate::command::{Command, Direction, Owner};
 use crate::error::Cause;
 use crate::path::queues::ADMIN_QUEUE_SIZE;
@@ -17,7 +17,7 @@ use crate::wire;
 #[derive(Debug)]
 pub(super) struct Outgoing {
     /// Number of the queue that it goes by.
-    pub(super) number: u16,
+    number: u16,
     entry: SubmissionEntry,
     data: Data,
 }
@@ -31,11 +31,21 @@ enum Data {
 }
 
 impl Outgoing {
+    /// Sends the command of a step, if it has one.
+    ///
+    /// # Errors
+    /// There is no memory, or no such command.
+    pub(super) fn send(step: SequenceStep, sequence: &mut Sequence, pool: &Pool) -> Result<Action, Cause> {
+        let Some(outgoing) = Self::of(step, sequence)? else { return Ok(Action::Nothing) };
+        let number = outgoing.number;
+        Ok(Action::Send { number, command: outgoing.command(&mut sequence.scratch, pool)? })
+    }
+
     /// Of a step. `None`: it is no command.
     ///
     /// # Errors
     /// Why there is none though there should be.
-    pub(super) fn of(step: SequenceStep, sequence: &mut Sequence) -> Result<Option<Self>, Cause> {
+    fn of(step: SequenceStep, sequence: &mut Sequence) -> Result<Option<Self>, Cause> {
         let (facts, namespaces) = (&sequence.facts, &sequence.namespaces);
         let (number, entry) = match step {
             SequenceStep::EstablishQueue(_) | SequenceStep::Followers => return Ok(None),
@@ -103,7 +113,7 @@ impl Outgoing {
     ///
     /// # Errors
     /// There is no memory.
-    pub(super) fn command(self, scratch: &mut Scratch, pool: &Pool) -> Result<Box<Command>, Cause> {
+    fn command(self, scratch: &mut Scratch, pool: &Pool) -> Result<Box<Command>, Cause> {
         let command = Command::new(self.entry, Owner::Sequence);
         Ok(match self.data {
             Data::None => command,
