@@ -177,17 +177,20 @@ impl Chaos {
                 let lost = if scenario.machines.targets == 1 { Incident::PowerLost } else { Incident::Torn };
                 (format!("{} loses power, for {pause:?}", world.host_name(server.host)), lost)
             }
-            8 | 9 if server.is_running() => {
-                let change = Change::Others(self.random.below(1 << 20));
-                ("something else is to be served".to_owned(), Incident::Change(change))
-            }
-            10 if server.is_running() => {
-                let cores = self.random.below(scenario.machines.cores as u64) as u32;
-                let what = "something is to be served that a core cannot open";
-                (what.to_owned(), Incident::Change(Change::Unservable { cores }))
-            }
+            8..=10 if server.is_running() => self.change(scenario),
             _ => ("nothing goes wrong".to_owned(), Incident::Other),
         }
+    }
+
+    /// An administrator is to change what is served.
+    fn change(&mut self, scenario: &Scenario) -> (String, Incident) {
+        if self.random.below(3) > 0 {
+            let change = Change::Others(self.random.below(1 << 20));
+            return ("something else is to be served".to_owned(), Incident::Change(change));
+        }
+        let cores = self.random.below(scenario.machines.cores as u64) as u32;
+        let what = "something is to be served that a core cannot open";
+        (what.to_owned(), Incident::Change(Change::Unservable { cores }))
     }
 
     /// Something happens to a way, or to the path that a host has by it.

@@ -295,23 +295,9 @@ impl Client {
             (HostEvent::Lost { .. }, Phase::Ready(_)) => {
                 self.losses += u32::from(number == 0);
             }
-            (HostEvent::Ready { reconnected, .. }, Phase::Ready(_)) if reconnected || has_several => {}
+            (HostEvent::Ready { reconnected: true, .. }, Phase::Ready(_)) => {}
             (HostEvent::Reconnecting { .. } | HostEvent::NamespacesChanged { .. }, Phase::Ready(_)) => {}
-            (HostEvent::PathRemoved { error, .. }, Phase::Ready(_)) => {
-                assert!(error.is_none(), "{} gives no path up: {error:?}", self.name);
-            }
-            (HostEvent::PathAdded { .. } | HostEvent::FailedOver { .. }, _) if has_several => {}
-            (HostEvent::AccessChanged { .. }, _) => {}
-            // Another path than the one that makes the controller ready.
-            (HostEvent::Lost { .. } | HostEvent::Reconnecting { .. }, Phase::Attaching(_)) if has_several => {
-            }
-            (
-                HostEvent::Ready { .. }
-                | HostEvent::Lost { .. }
-                | HostEvent::Reconnecting { .. }
-                | HostEvent::PathRemoved { .. },
-                Phase::Detaching,
-            ) if has_several => {}
+            (event, phase) if has_several && is_of_another_path(&event, phase) => {}
             // Its administrator attaches again.
             (HostEvent::Failed { .. }, Phase::Ready(_)) if self.may_be_refused => {
                 engine.leave();
@@ -370,6 +356,19 @@ impl Client {
 fn is_refusal(event: &HostEvent) -> bool {
     let (HostEvent::Failed { error, .. } | HostEvent::Lost { error, .. }) = event else { return false };
     matches!(error.cause, Cause::Authentication(_) | Cause::Tls(_))
+}
+
+/// Whether it is what one of several paths does, beside those that take I/O. None is given up.
+fn is_of_another_path(event: &HostEvent, phase: &Phase) -> bool {
+    match event {
+        HostEvent::Ready { .. } => matches!(phase, Phase::Ready(_) | Phase::Detaching),
+        HostEvent::Lost { .. } | HostEvent::Reconnecting { .. } => {
+            matches!(phase, Phase::Attaching(_) | Phase::Detaching)
+        }
+        HostEvent::PathRemoved { error, .. } => error.is_none(),
+        HostEvent::PathAdded { .. } | HostEvent::FailedOver { .. } | HostEvent::AccessChanged { .. } => true,
+        _ => false,
+    }
 }
 
 /// Which paths there are now.

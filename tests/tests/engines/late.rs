@@ -1,6 +1,6 @@
-//! A write that arrives late. A proxy keeps what a host sends, cuts the host off, lets it go on (by a new connection, or
-//! by another address), and sends on what it has kept once a newer write of the same block was acknowledged with FUA.
-//! The newer one has to stay. `ROUNDS=n` runs so many rounds of each.
+//! A write that arrives late. A proxy keeps what a host sends, cuts the host off, lets it go on (by a new connection,
+//! or by another address), and sends on what it has kept once a newer write of the same block was acknowledged with
+//! FUA. The newer one has to stay. `ROUNDS=n` runs so many rounds of each.
 
 use std::env;
 use std::sync::Arc;
