@@ -6,6 +6,7 @@
 
 pub mod between;
 pub mod busy;
+pub mod cutter;
 pub mod devices;
 pub mod fake_disk;
 pub mod fake_target;

@@ -1,7 +1,5 @@
 //! `ringfab nbd` against libnbd, and against clients that break the rules.
 
-#[path = "engines/cutter.rs"]
-mod cutter;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cutter::Cutter;
+use ringfab_tests::cutter::Cutter;
 use ringfab_tests::{
     NQN, PATIENCE, Service, TestTarget, file_target, free_port, have, not_run, program, run_bounded,
     wait_until,

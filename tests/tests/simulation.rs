@@ -158,6 +158,7 @@ fn engines_that_lose_their_connections_one_after_the_other_undo_no_later_write()
                 targets: 1,
                 cores: 1 + seed as usize % 3,
                 engines: 3,
+                ways: 1,
                 rivals: 0,
                 mailbox_delay: Duration::from_millis(60),
             },

@@ -1,7 +1,6 @@
 //! One controller, served by several engine threads with I/O queues of their own.
 
 mod crew;
-mod cutter;
 mod holder;
 mod late;
 mod paths;
@@ -9,7 +8,7 @@ mod paths;
 use std::time::Duration;
 
 use crew::{Crew, Life, options};
-use cutter::Cutter;
+use ringfab_tests::cutter::Cutter;
 use ringfab_initiator::{Cause, ConnectError, IoError};
 use ringfab_tests::{TestTarget, program, run_bounded};
 

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use super::crew::{Crew, Life, options};
-use super::cutter::Cutter;
+use ringfab_tests::cutter::Cutter;
 use super::{TRANSPORTS, target};
 use ringfab_initiator::{PathId, Url};
 use ringfab_tests::wait_until;
