@@ -1,6 +1,5 @@
 //! `ringfab nbd` against libnbd, and against clients that break the rules.
 
-
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};

@@ -128,7 +128,7 @@ fn identify_controller_has_what_a_linux_host_insists_on() {
     assert_eq!(page[77], 8, "MDTS: 1 MiB");
     assert_eq!(u16_at(&page, 78), controller.id());
     assert_eq!(u32_at(&page, 80), 0x0002_0000);
-    assert_eq!(u32_at(&page, 92), 1 << 8 | 1 << 20 | 1 << 21, "OAES");
+    assert_eq!(u32_at(&page, 92), 1 << 8 | 1 << 11 | 1 << 20 | 1 << 21, "OAES");
     assert_eq!(u32_at(&page, 96), 0x41, "CTRATT: 128-bit host identifier, TBKAS");
     assert_eq!(page[111], 1, "CNTRLTYPE");
     assert_eq!((page[259], page[262]), (3, 63), "AERL, ELPE");

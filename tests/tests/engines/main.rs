@@ -8,8 +8,8 @@ mod paths;
 use std::time::Duration;
 
 use crew::{Crew, Life, options};
-use ringfab_tests::cutter::Cutter;
 use ringfab_initiator::{Cause, ConnectError, IoError};
+use ringfab_tests::cutter::Cutter;
 use ringfab_tests::{TestTarget, program, run_bounded};
 
 const MEMORY: &str = "[[subsystem.namespace]]\nnsid = 1\nmemory = \"8MiB\"\nblock_bytes = 4096\n";

@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use super::crew::{Crew, Life, options};
-use ringfab_tests::cutter::Cutter;
 use super::{TRANSPORTS, target};
 use ringfab_initiator::{PathId, Url};
+use ringfab_tests::cutter::Cutter;
 use ringfab_tests::wait_until;
 
 /// The same address at another port.

@@ -90,6 +90,10 @@ fn only_a_host_that_hears_of_it_and_has_another_way_is_asked_to_leave() {
     let deaf = connect(&target, ONE, FRIEND);
     deaf.events().configure(0);
     target.namespaces()[0].set_ready(1 << 30, false);
+    let served = target.served();
+    for controller in [&leaves, &stays, &alone, &deaf] {
+        controller.access_log(served.find(DISK).unwrap(), true);
+    }
     let old = target.served();
     let mut draft = old.draft();
     draft.close_ways(&[1].into());
