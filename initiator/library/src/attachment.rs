@@ -9,21 +9,34 @@ use ringfab_reactor::{Time, TimerId};
 use ringfab_spec::CompletionEntry;
 
 use crate::error::{ConnectError, IoError, SubmitError};
-use crate::messages::{Message, ToFollower, ToLeader};
+use crate::messages::{Message, PathPart, ToFollower, ToLeader};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
-use crate::path::{ADMIN_WAITING_MAX, FinalError, Followers, Path, PathEvent, QueueShare, SharedController};
+use crate::path::{
+    ADMIN_WAITING_MAX, FinalError, Followers, Path, PathEvent, QueueShare, SharedController, SharedPath,
+};
+use crate::path_status::PathStatus;
 use crate::request::{AdminRequest, Asked, ControllerId, HostEvent, IoRequest, PathHandle, PathId, Refused};
 use crate::resources::{Resources, Route, timer_token};
 use crate::transport::{Arrival, ConnectionEvent};
-use crate::volume::{NamedPath, Volumes};
+use crate::url::{HostName, Url};
+use crate::volume::{Identified, NamedPath, Volumes};
+
+/// The most paths of an attachment.
+pub(crate) const PATHS_MAX: usize = 32;
 
 /// The volumes of a subsystem, and the paths to it.
 pub(crate) struct Attachment {
     id: ControllerId,
+    options: Arc<ConnectOptions>,
     volumes: Volumes,
-    /// By their names.
+    /// By their slots. One that has ended stays until its slot is used again, so that late messages for it are
+    /// recognised.
     paths: Vec<Path>,
+    /// Addresses that become paths once one is ready.
+    found: Vec<HostName>,
+    /// Whether all of it is being left.
+    leaving: bool,
     /// The timer of the reactor for what is due next.
     armed: Option<(Time, TimerId)>,
 }
@@ -37,36 +50,126 @@ impl Attachment {
         resources: &mut Resources,
     ) -> (Self, Vec<SharedController>) {
         let options = Arc::new(options);
-        let (final_error, handle) = (FinalError::default(), PathHandle { controller: id, path: PathId(0) });
+        let further =
+            options.further_urls.iter().take(PATHS_MAX - 1).map(|url| Arc::new(options.at(url.clone())));
+        let all: Vec<_> = std::iter::once(options.clone()).chain(further).collect();
         let share = |engine| QueueShare { engine, engines: 1 + others };
-        let shared = (1..=others)
-            .map(|engine| {
-                SharedController::new(
-                    options.clone(),
-                    share(engine),
-                    handle,
-                    resources.mailbox.clone(),
-                    final_error.clone(),
-                )
-            })
-            .collect();
-        let volumes = volumes(id, &options, share(0), 1, resources);
-        let path = Path::attach(handle, options, Followers::expect(others, final_error), resources);
-        (Self::with_paths(id, volumes, vec![path], resources), shared)
+        let handle = |slot| PathHandle { controller: id, path: PathId::first(slot) };
+        let ends: Vec<_> = all.iter().map(|_| FinalError::default()).collect();
+        let shared = (1..=others).map(|engine| {
+            let part = |((options, end), slot): ((&Arc<ConnectOptions>, &FinalError), u16)| {
+                let mailbox = resources.mailbox.clone();
+                SharedPath::new(options.clone(), share(engine), handle(slot), mailbox, end.clone())
+            };
+            let paths = all.iter().zip(&ends).zip(0..).map(part).collect();
+            SharedController { options: options.clone(), share: share(engine), paths }
+        });
+        let shared = shared.collect();
+        let mut this = Self::new(id, options, share(0), resources);
+        let persists = all.len() > 1;
+        for ((options, end), slot) in all.into_iter().zip(ends).zip(0..) {
+            let followers = Followers::expect(others, end);
+            this.volumes.expect_path(PathId::first(slot));
+            this.paths.push(Path::attach(handle(slot), options, followers, persists, resources));
+        }
+        this.settle(resources);
+        (this, shared)
     }
 
     /// Takes part in what another engine attaches.
     pub(crate) fn join(id: ControllerId, shared: SharedController, resources: &mut Resources) -> Self {
-        let volumes = volumes(id, &shared.options, shared.share, 1, resources);
-        let handle = PathHandle { controller: id, path: shared.link.path() };
-        let path = Path::join(handle, shared, resources);
-        Self::with_paths(id, volumes, vec![path], resources)
-    }
-
-    fn with_paths(id: ControllerId, volumes: Volumes, paths: Vec<Path>, resources: &mut Resources) -> Self {
-        let mut this = Self { id, volumes, paths, armed: None };
+        let mut this = Self::new(id, shared.options, shared.share, resources);
+        for part in shared.paths {
+            let path = part.link.path();
+            this.volumes.expect_path(path);
+            this.paths.push(Path::join(PathHandle { controller: id, path }, part, resources));
+        }
         this.settle(resources);
         this
+    }
+
+    /// One without paths, on the engine that has this share of the queues.
+    fn new(
+        id: ControllerId,
+        options: Arc<ConnectOptions>,
+        share: QueueShare,
+        resources: &mut Resources,
+    ) -> Self {
+        let volumes = volumes(id, &options, share, resources);
+        Self { id, options, volumes, paths: Vec::new(), found: Vec::new(), leaving: false, armed: None }
+    }
+
+    /// Adds a path to the same subsystem.
+    pub(crate) fn add_path(&mut self, resources: &mut Resources, url: Url) -> Result<PathId, SubmitError> {
+        let there = self.paths.iter().filter(|path| !path.is_gone());
+        if self.leaving {
+            return Err(SubmitError::Gone);
+        }
+        let first = self.paths.iter().find(|path| !path.is_gone()).ok_or(SubmitError::Gone)?;
+        let Some(followers) = first.role().followers() else {
+            return Err(SubmitError::NoCommand("an admin queue on this engine"));
+        };
+        if self.volumes.is_new() {
+            return Err(SubmitError::NotReady);
+        }
+        if url.subsystem_nqn() != self.options.url.subsystem_nqn() {
+            return Err(SubmitError::Path("the address is of another subsystem"));
+        }
+        if there.into_iter().any(|path| path.leads_to(&url)) {
+            return Err(SubmitError::Path("there is a path to that address already"));
+        }
+        let free = self.paths.iter().position(Path::is_gone);
+        let path = match free {
+            Some(slot) => self.paths[slot].handle().path.successor(),
+            None if self.paths.len() < PATHS_MAX => PathId::first(self.paths.len() as u16),
+            None => return Err(SubmitError::Path("there are as many paths as there may be")),
+        };
+        let (handle, options) = (PathHandle { controller: self.id, path }, Arc::new(self.options.at(url)));
+        let followers = followers.invite(handle, &options, &resources.mailbox);
+        let path = Path::attach(handle, options, followers, true, resources);
+        Ok(self.insert(resources, path))
+    }
+
+    /// Puts a path into its slot.
+    fn insert(&mut self, resources: &mut Resources, path: Path) -> PathId {
+        let id = path.handle().path;
+        self.volumes.expect_path(id);
+        match self.paths.get_mut(id.index()) {
+            Some(ended) => *ended = path,
+            None => self.paths.push(path),
+        }
+        resources.events.push_with(|| HostEvent::PathAdded { controller: self.id, path: id });
+        self.settle(resources);
+        id
+    }
+
+    /// Removes a path.
+    pub(crate) fn remove_path(&mut self, resources: &mut Resources, id: PathId) -> Result<(), SubmitError> {
+        let is_there = |path: &&Path| !path.is_leaving() && path.handle().path != id;
+        let is_last = self.paths.iter().filter(is_there).count() == 0;
+        let path = self.paths.get_mut(id.index());
+        let path =
+            path.filter(|path| path.handle().path == id && !path.is_gone()).ok_or(SubmitError::NoPath)?;
+        if !path.role().leads() {
+            return Err(SubmitError::NoCommand("an admin queue on this engine"));
+        }
+        if is_last {
+            return Err(SubmitError::Path("it is the last path; detaching ends it, too"));
+        }
+        path.detach(resources, true);
+        self.settle(resources);
+        Ok(())
+    }
+
+    /// How the paths are, as this engine sees them.
+    pub(crate) fn path_status(&self, now: Time) -> Vec<PathStatus> {
+        let there = self.paths.iter().filter(|path| !path.is_gone());
+        let status = there.map(|path| {
+            let mut status = path.status(now);
+            self.volumes.complete(now, &mut status);
+            status
+        });
+        status.collect()
     }
 
     /// What the controller said of itself, once it was ready.
@@ -149,7 +252,8 @@ impl Attachment {
             if entry.status().is_success() {
                 resources.done(self.id, command, Ok(entry));
                 let sooner = self.volumes.dispatch(resources, &mut self.paths);
-                if sooner || self.volumes.is_leaving() {
+                if sooner || self.volumes.is_attentive() {
+                    self.volumes.note_answer(resources, route.path);
                     self.settle(resources);
                 }
                 return;
@@ -168,19 +272,45 @@ impl Attachment {
 
     /// Takes a message of another thread.
     pub(crate) fn on_message(&mut self, resources: &mut Resources, message: Message) {
-        let Some(path) = self.paths.get_mut(message.path().path.index()) else { return };
+        let id = message.path().path;
+        if let Message::JoinPath { path, part } = message {
+            return self.join_path(resources, path, *part);
+        }
+        let path = self.paths.get_mut(id.index()).filter(|path| path.handle().path == id);
+        let Some(path) = path else { return Self::turn_away(message) };
         match message {
             message @ (Message::Resolved(_) | Message::Worked(_)) => path.on_thread(resources, message),
+            Message::ToLeader { engine, what: what @ ToLeader::Left, .. } => {
+                path.on_follower(resources, engine, what);
+                // It does not take part in a path that it has not heard of either.
+                self.paths.iter_mut().for_each(|path| path.follower_has_left(resources, engine));
+            }
             Message::ToLeader { engine, what, .. } => path.on_follower(resources, engine, what),
             Message::ToFollower { what, .. } => path.on_leader(resources, what),
+            Message::JoinPath { .. } => {}
         }
         self.settle(resources);
     }
 
-    /// Answers who joins a controller that is gone.
+    /// Takes part in a path that was added.
+    fn join_path(&mut self, resources: &mut Resources, handle: PathHandle, part: PathPart) {
+        let slot = handle.path.index();
+        let is_free = self.paths.get(slot).map_or(slot == self.paths.len(), Path::is_gone);
+        if self.leaving || !is_free {
+            return SharedPath::decline(&part);
+        }
+        let path = Path::join(handle, part.into(), resources);
+        self.insert(resources, path);
+    }
+
+    /// Answers who joins what is gone, or is to take part in it.
     pub(crate) fn turn_away(message: Message) {
-        if let Message::ToLeader { what: ToLeader::Joined { follower, mailbox }, .. } = message {
-            SharedController::turn_away(follower, &mailbox);
+        match message {
+            Message::ToLeader { what: ToLeader::Joined { follower, mailbox }, .. } => {
+                SharedController::turn_away(follower, &mailbox);
+            }
+            Message::JoinPath { part, .. } => SharedPath::decline(&part),
+            _ => {}
         }
     }
 
@@ -191,12 +321,13 @@ impl Attachment {
             path.on_timer(resources);
         }
         self.settle(resources);
-        self.volumes.release_due(resources.now());
+        self.volumes.on_timer(resources);
         self.settle(resources);
     }
 
     /// Detaches, in order or at once.
     pub(crate) fn detach(&mut self, resources: &mut Resources, orderly: bool) {
+        self.leaving = true;
         for path in &mut self.paths {
             path.detach(resources, orderly);
         }
@@ -215,35 +346,69 @@ impl Attachment {
         let mut settled = false;
         while !settled {
             settled = true;
-            for (path, id) in self.paths.iter_mut().zip((0..).map(PathId)) {
+            for path in &mut self.paths {
+                let id = path.handle().path;
                 path.liveness().set_delayed(self.volumes.delayed(id));
                 self.volumes.take_back(resources, id, path.reports().unanswered());
                 if let Some(event) = path.reports().next() {
+                    if matches!(event, PathEvent::Ready { .. }) {
+                        self.found.extend(path.keep_address());
+                    }
                     let from = NamedPath { id, path };
-                    on_path_event(&mut self.volumes, resources, self.id, from, event);
+                    let about = About { controller: self.id, leaving: self.leaving };
+                    on_path_event(&mut self.volumes, resources, about, from, event);
                     settled = false;
                 }
             }
             if settled {
                 self.volumes.dispatch(resources, &mut self.paths);
-                settled = !self.drain(resources);
+                settled = !self.drain(resources) && !self.give_up(resources);
             }
         }
         self.arm(resources);
+        if !self.found.is_empty() && !self.volumes.is_new() {
+            self.add_found(resources);
+        }
     }
 
     /// Has paths that are being left go on once nothing is outstanding. Says whether one did.
     fn drain(&mut self, resources: &mut Resources) -> bool {
         let volumes = &self.volumes;
-        let empty = volumes.is_leaving() && volumes.outstanding() == 0;
         let mut paths = self.paths.iter_mut();
-        empty && paths.any(|path| path.check_drained(resources, || volumes.written()))
+        if !volumes.is_leaving() {
+            // What was written goes on by the others, and is flushed there.
+            return volumes.is_attentive() && paths.any(|path| path.check_drained(resources, Vec::new));
+        }
+        volumes.outstanding() == 0 && paths.any(|path| path.check_drained(resources, || volumes.written()))
+    }
+
+    /// If none of several paths was ready so far, and each has failed once, nothing is waited for. Says whether it is
+    /// so.
+    fn give_up(&mut self, resources: &mut Resources) -> bool {
+        let is_lost = |path: &Path| path.is_gone() || path.has_failed_at_first();
+        if !self.volumes.is_new() || !self.paths.iter().all(is_lost) {
+            return false;
+        }
+        let mut left = self.paths.iter_mut().filter(|path| !path.is_leaving()).peekable();
+        let any = left.peek().is_some();
+        left.for_each(|path| path.give_up(resources));
+        any
+    }
+
+    /// Further addresses of a name become paths.
+    fn add_found(&mut self, resources: &mut Resources) {
+        for host in std::mem::take(&mut self.found) {
+            let url = Url { host, ..self.options.url.clone() };
+            if let Err(error) = self.add_path(resources, url.clone()) {
+                tracing::debug!(peer = url.peer(), %error, "this address becomes no path");
+            }
+        }
     }
 
     /// Sets the reactor's timer to the next thing to do.
     fn arm(&mut self, resources: &mut Resources) {
         let paths = self.paths.iter().map(Path::next_deadline);
-        let at = paths.chain([self.volumes.due()]).min().unwrap_or(Time::MAX);
+        let at = paths.chain([self.volumes.due(resources.now())]).min().unwrap_or(Time::MAX);
         if self.armed.is_some_and(|(armed, _)| armed == at) {
             return;
         }
@@ -254,31 +419,34 @@ impl Attachment {
     }
 }
 
+/// Which controller an event is about, and whether all of it is being left.
+#[derive(Clone, Copy)]
+struct About {
+    controller: ControllerId,
+    leaving: bool,
+}
+
 /// Something has happened on a path: the volumes decide what it means.
 fn on_path_event(
     volumes: &mut Volumes,
     resources: &mut Resources,
-    controller: ControllerId,
+    about: About,
     from: NamedPath<'_>,
     event: PathEvent,
 ) {
     let NamedPath { id, path } = from;
+    let controller = about.controller;
     match event {
-        PathEvent::Identified { found, listed } => {
-            let needed = path.role().needed_by_followers();
-            let result = volumes.identify(found, &listed, &needed);
-            path.on_identified(resources, result.map(|()| volumes.namespaces()));
-        }
         PathEvent::QueuesConnected => path.role().queues_connected(volumes.needed()),
-        PathEvent::Adopt(found) => volumes.adopt(resources, found.to_vec()),
         PathEvent::Ready { reconnected } => {
             volumes.path_is_ready(resources.now(), id, path.peer());
             resources.events.push_with(|| HostEvent::Ready { controller, path: id, reconnected });
         }
         PathEvent::Lost(error) => {
-            volumes.path_is_lost(id);
+            volumes.path_is_lost(resources.now(), id, &error);
             resources.events.push_with(|| HostEvent::Lost { controller, path: id, error });
         }
+        PathEvent::ConnectionsEnded => volumes.connections_have_ended(id),
         PathEvent::Reconnecting { attempt, delay } => {
             resources.events.push_with(|| HostEvent::Reconnecting { controller, path: id, attempt, delay });
         }
@@ -293,17 +461,25 @@ fn on_path_event(
             resources.events.push_with(|| HostEvent::Reauthenticated { controller, path: id, result });
         }
         PathEvent::FailFast => volumes.fail_fast(resources, id),
-        PathEvent::Drain => volumes.leave_path(id),
+        PathEvent::Drain => volumes.leave_path(resources.now(), id),
         PathEvent::Failed(error) => {
             let last = volumes.path_has_ended(resources, id, IoError::NoPath);
             note_failure(path, &error, last);
-            if last {
-                resources.events.push_with(|| HostEvent::Failed { controller, error });
-            }
+            resources.events.push_with(|| match last {
+                true => HostEvent::Failed { controller, error },
+                false => HostEvent::PathRemoved { controller, path: id, error: Some(error) },
+            });
         }
         PathEvent::Detached(trouble) => {
-            if volumes.path_has_ended(resources, id, IoError::Cancelled) {
-                resources.events.push_with(|| HostEvent::Detached { controller, trouble });
+            let why = if about.leaving { IoError::Cancelled } else { IoError::NoPath };
+            match volumes.path_has_ended(resources, id, why) {
+                true => resources.events.push_with(|| HostEvent::Detached { controller, trouble }),
+                false if about.leaving => {}
+                false => resources.events.push_with(|| HostEvent::PathRemoved {
+                    controller,
+                    path: id,
+                    error: None,
+                }),
             }
         }
         event => on_namespace_event(volumes, resources, NamedPath { id, path }, event),
@@ -319,6 +495,17 @@ fn on_namespace_event(
 ) {
     let NamedPath { id, path } = from;
     match event {
+        PathEvent::Identified { found, listed, subsystem } => {
+            let needed = path.role().needed_by_followers();
+            let identified = Identified { found, listed };
+            let result = volumes.identify(resources.now(), id, &subsystem, identified, &needed);
+            path.on_identified(resources, result.map(|()| volumes.namespaces()));
+        }
+        PathEvent::Adopt(found) => volumes.adopt(resources, found.to_vec()),
+        PathEvent::Access(states) => {
+            path.role().tell_followers(&ToFollower::Access(states.clone()));
+            volumes.set_access(resources, id, Arc::unwrap_or_clone(states));
+        }
         PathEvent::NamespacesChanged => volumes.namespaces_may_have_changed(id),
         PathEvent::Changes(changed) if volumes.are_only_new(&changed) => {
             volumes.end_rescan(id);
@@ -354,7 +541,6 @@ fn volumes(
     id: ControllerId,
     options: &Arc<ConnectOptions>,
     share: QueueShare,
-    paths: usize,
     resources: &mut Resources,
 ) -> Volumes {
     let queues = usize::from(share.count(options.queues_wanted()).max(1));
@@ -362,7 +548,7 @@ fn volumes(
     let capacity = options.waiting_max + depth;
     resources.events.reserve(capacity + ADMIN_WAITING_MAX);
     resources.commands.provide(depth);
-    Volumes::new(id, options.clone(), capacity, paths)
+    Volumes::new(id, options.clone(), capacity)
 }
 
 #[cfg(test)]

@@ -157,6 +157,14 @@ pub enum Cause {
         /// What differs.
         what: String,
     },
+    /// By this path, a namespace cannot be known to be the one that the other paths lead to.
+    #[error("namespace {nsid} is not known to be the one that other paths lead to: {what}")]
+    OtherDisk {
+        /// Which one.
+        nsid: u32,
+        /// What differs.
+        what: String,
+    },
     /// After a reconnect the namespace is not there.
     #[error("after the reconnect there is no namespace {nsid}")]
     Missing {
@@ -203,6 +211,7 @@ impl Cause {
             Cause::Authentication(_)
             | Cause::Unsupported(_)
             | Cause::Changed { .. }
+            | Cause::OtherDisk { .. }
             | Cause::GaveUp { .. }
             | Cause::Cancelled => false,
             _ => true,
@@ -330,6 +339,12 @@ pub enum SubmitError {
     /// The blocks are not all within the namespace.
     #[error("the blocks reach beyond the end of the namespace")]
     Range,
+    /// There is no path of that name.
+    #[error("there is no such path")]
+    NoPath,
+    /// A path that cannot be added or removed.
+    #[error("{0}")]
+    Path(&'static str),
     /// The transport of this machine cannot carry such a command, however long it waits.
     #[error("the transport cannot carry that much data with one command")]
     Transport,

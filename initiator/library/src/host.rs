@@ -12,7 +12,7 @@ use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::{Completion, MailboxReceiver, Reactor, Wait, mailbox};
 use ringfab_spec::CompletionEntry;
 
-use crate::attachment::Attachment;
+use crate::attachment::{Attachment, PATHS_MAX};
 use crate::authentication::Keys;
 use crate::command::CommandPool;
 use crate::error::SubmitError;
@@ -20,9 +20,11 @@ use crate::messages::{Mailbox, Message};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
 use crate::path::SharedController;
-use crate::request::{AdminRequest, Asked, ControllerId, HostEvent, IoRequest, Refused};
+use crate::path_status::PathStatus;
+use crate::request::{AdminRequest, Asked, ControllerId, HostEvent, IoRequest, PathId, Refused};
 use crate::resources::{OWNER_RNIC, OWNER_TCP, OWNER_TIMERS, Resources, Route, Routes};
 use crate::transport::{self, Arrival, ConnectionEvent, Endpoint, TransportHandler, Transports};
+use crate::url::Url;
 
 /// How a [`Host`] is built.
 #[derive(Clone, Debug)]
@@ -92,6 +94,9 @@ impl Host {
     /// Tokens of the reactor with this owner number or above are the caller's: their completions come as
     /// [`HostEvent::Foreign`].
     pub const OWNER_FOREIGN_FIRST: u8 = 16;
+
+    /// The most paths of a controller.
+    pub const PATHS_MAX: usize = PATHS_MAX;
 
     /// A host on the core of `reactor`.
     ///
@@ -186,14 +191,6 @@ impl Host {
         ControllerId(id)
     }
 
-    /// Attaches by several paths, each with options of its own.
-    #[cfg(test)]
-    pub(crate) fn attach_paths(&mut self, options: Vec<ConnectOptions>) -> ControllerId {
-        let resources = &mut self.resources;
-        let attach = |id| Attachment::attach_paths(ControllerId(id), options, resources);
-        ControllerId(self.controllers.insert_with(attach))
-    }
-
     /// The controller, once it was ready.
     pub fn info(&self, controller: ControllerId) -> Option<&ControllerInfo> {
         self.controllers.get(controller.0)?.info()
@@ -280,6 +277,38 @@ impl Host {
     /// This engine does not lead, or the controller is being detached or was given up.
     pub fn reset(&mut self, controller: ControllerId) -> Result<(), SubmitError> {
         self.ask(controller, &Asked::Reset)
+    }
+
+    /// The paths, as this engine sees them.
+    pub fn paths(&self, controller: ControllerId) -> Vec<PathStatus> {
+        let now = self.resources.now();
+        self.controllers.get(controller.0).map_or_else(Vec::new, |attachment| attachment.path_status(now))
+    }
+
+    /// Adds a path to the same subsystem, by another address: [`HostEvent::PathAdded`] follows on every engine, and
+    /// then [`HostEvent::Ready`] or [`HostEvent::PathRemoved`]. It is attached with the options of the controller, as
+    /// [`ConnectOptions::at`] says, and tried again where it cannot be reached.
+    ///
+    /// # Errors
+    /// This engine does not lead; the controller was never ready so far, or is being detached; the address is of
+    /// another subsystem, or that of a path; there are [`Host::PATHS_MAX`].
+    pub fn add_path(&mut self, controller: ControllerId, url: Url) -> Result<PathId, SubmitError> {
+        match self.controllers.get_mut(controller.0) {
+            Some(controller) => controller.add_path(&mut self.resources, url),
+            None => Err(SubmitError::Gone),
+        }
+    }
+
+    /// Removes a path: it takes no new commands, those that it has been sent end, and its controller shuts down.
+    /// [`HostEvent::PathRemoved`] follows. One that is lost is removed at once.
+    ///
+    /// # Errors
+    /// This engine does not lead; there is no such path; it is the last one, which goes with [`Host::detach`].
+    pub fn remove_path(&mut self, controller: ControllerId, path: PathId) -> Result<(), SubmitError> {
+        match self.controllers.get_mut(controller.0) {
+            Some(controller) => controller.remove_path(&mut self.resources, path),
+            None => Err(SubmitError::Gone),
+        }
     }
 
     fn ask(&mut self, controller: ControllerId, asked: &Asked) -> Result<(), SubmitError> {

@@ -46,6 +46,7 @@
 #[cfg(test)]
 extern crate self as ringfab_initiator;
 
+mod access;
 mod allowed;
 mod attachment;
 mod authentication;
@@ -64,6 +65,7 @@ mod messages;
 mod namespace;
 mod options;
 mod path;
+mod path_status;
 mod queue;
 mod reconnect;
 mod refusal;
@@ -84,8 +86,9 @@ pub use error::{Cause, ConnectError, IoError, Step, SubmitError};
 pub use host::{Host, HostConfig};
 pub use identity::{HostIdentity, IdentityError};
 pub use namespace::{BlockRange, ControllerInfo, Namespace, NamespaceIdentity};
-pub use options::{ConnectOptions, ReconnectPolicy, Timeouts};
+pub use options::{ConnectOptions, PathChooser, PathPolicy, ReconnectPolicy, Timeouts};
 pub use path::SharedController;
+pub use path_status::{AnaState, GroupAccess, PathLoss, PathState, PathStatus};
 pub use refusal::RefusedField;
 pub use request::{
     AdminData, AdminDone, AdminRequest, ControllerId, DiscardRanges, HostEvent, IoDone, IoOperation,

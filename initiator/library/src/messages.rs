@@ -10,9 +10,11 @@ use ringfab_auth::{Computed, Parties};
 use ringfab_fabric::tcp::Psk;
 use ringfab_reactor::MailboxSender;
 
+use crate::access::AccessStates;
 use crate::authentication::{AuthenticationFailure, Keys};
 use crate::error::{Cause, ConnectError};
 use crate::namespace::{ControllerInfo, Namespace};
+use crate::options::ConnectOptions;
 use crate::request::PathHandle;
 use crate::retry::RetryDelays;
 
@@ -31,6 +33,12 @@ pub(crate) enum Message {
         engine: u16,
         what: ToLeader,
     },
+    /// A follower is to take part in a path that was added.
+    JoinPath {
+        /// Its part of it.
+        path: PathHandle,
+        part: Box<PathPart>,
+    },
     /// The engine that leads tells a follower.
     ToFollower {
         /// The follower's part of it.
@@ -45,9 +53,23 @@ impl Message {
         match self {
             Self::Resolved(resolved) => resolved.path,
             Self::Worked(worked) => worked.path,
-            Self::ToLeader { path, .. } | Self::ToFollower { path, .. } => *path,
+            Self::ToLeader { path, .. } | Self::ToFollower { path, .. } | Self::JoinPath { path, .. } => {
+                *path
+            }
         }
     }
+}
+
+/// What a follower needs to take part in a path.
+#[derive(Debug)]
+pub(crate) struct PathPart {
+    pub(crate) options: Arc<ConnectOptions>,
+    /// Number of the engine that follows, and how many there are.
+    pub(crate) engine: u16,
+    pub(crate) engines: u16,
+    /// The leader's path.
+    pub(crate) leader: PathHandle,
+    pub(crate) mailbox: Mailbox,
 }
 
 /// The answer of a resolver thread.
@@ -125,6 +147,8 @@ pub(crate) enum ToLeader {
     },
     /// It takes no more I/O, and has no more. These namespaces were written to.
     Drained { written: Vec<u32> },
+    /// A command was refused for an access state that the leader has not told.
+    AccessIsNews,
     /// A command's answer is overdue.
     Abort { qid: u16, cid: u16 },
     /// Its program detaches the controller, in order or at once.
@@ -153,6 +177,8 @@ pub(crate) enum ToFollower {
     Reconnecting { attempt: u32, delay: std::time::Duration },
     /// I/O no longer waits for the connection.
     FailFast,
+    /// The controller tells these access states.
+    Access(Arc<AccessStates>),
     /// Namespaces have changed: I/O waits until they were looked at.
     Changed,
     /// They were scanned again, and these are in use now. `None`: nothing that was known has changed.

@@ -127,6 +127,17 @@ impl NamespaceIdentity {
     }
 }
 
+impl NamespaceIdentity {
+    /// Whether both are known to be the same namespace: an identifier that both have says so, and none differs.
+    pub fn is_known_by(&self, other: &Self) -> bool {
+        let has = |one: bool, other: bool| one && other;
+        let in_common = has(self.nguid.is_some(), other.nguid.is_some())
+            || has(self.eui64.is_some(), other.eui64.is_some())
+            || has(self.uuid.is_some(), other.uuid.is_some());
+        in_common && self.agrees_with(other)
+    }
+}
+
 impl std::fmt::Display for NamespaceIdentity {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let uuid = self.uuid.map(|uuid| format!("UUID {uuid}"));

@@ -32,6 +32,11 @@ use crate::url::{Transport, Url};
 pub struct ConnectOptions {
     /// Where it is; `queues`, `depth` and `keep_alive` there win over those here.
     pub url: Url,
+    /// Further addresses of the same subsystem. Each is a path of its own, attached as the first one is. The first path
+    /// that is ready is enough; the others are tried again as after a loss. See [`ConnectOptions::at`].
+    pub further_urls: Vec<Url>,
+    /// How several paths are used, and where more come from.
+    pub paths: PathPolicy,
     /// Who we are.
     pub host: HostIdentity,
     /// How this host proves who it is, if it can; see docs/authentication.md.
@@ -69,6 +74,8 @@ impl ConnectOptions {
         let tls = url.tls_key.clone().map(|source| Tls::new(TlsKey::At(source)));
         Self {
             url,
+            further_urls: Vec::new(),
+            paths: PathPolicy::default(),
             host,
             authentication: keys.map(Authentication::new),
             tls,
@@ -105,6 +112,28 @@ impl ConnectOptions {
         Ok(())
     }
 
+    /// The same for another address of the subsystem, a path of its own. Keys that this address names are its own. What
+    /// it does not say of the namespace, of queues, their depth and keep-alive is as the first address says.
+    #[must_use]
+    pub fn at(&self, url: Url) -> Self {
+        let own = Self::new(url.clone(), self.host.clone());
+        let first = &self.url;
+        let url = Url {
+            namespace: url.namespace.or(first.namespace),
+            queues: url.queues.or(first.queues),
+            depth: url.depth.or(first.depth),
+            keep_alive_s: url.keep_alive_s.or(first.keep_alive_s),
+            ..url
+        };
+        Self {
+            url,
+            further_urls: Vec::new(),
+            authentication: own.authentication.or_else(|| self.authentication.clone()),
+            tls: own.tls.or_else(|| self.tls.clone()),
+            ..self.clone()
+        }
+    }
+
     /// Whether connections are over TLS: when the address says so, or there is a key or will be one, and the address
     /// does not say otherwise. Then none is made without, but the first one of concatenation.
     pub fn uses_tls(&self) -> bool {
@@ -137,6 +166,84 @@ impl ConnectOptions {
             return Duration::ZERO;
         }
         self.url.keep_alive_s.map_or(self.keep_alive, |seconds| Duration::from_secs(seconds.into()))
+    }
+}
+
+/// How several paths to one subsystem are used, and where more of them come from.
+///
+/// Access states decide first, as the controllers tell them (ANA): optimized paths, or else those that are not. Among
+/// equal ones the chooser does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PathPolicy {
+    /// Which of the best paths has the next command.
+    pub chooser: PathChooser,
+    /// How long a path that was lost must be well before it is used again, while another one can be: a path that comes
+    /// and goes hurts nobody so.
+    pub well_for: Duration,
+    /// Whether each address of a name is a path. Names are looked up once then.
+    pub all_addresses: bool,
+    /// Whether a discovery controller is to be asked for more paths. The engine does not:
+    /// [`discovery::PathDiscovery`](crate::discovery::PathDiscovery) does.
+    pub discover: bool,
+}
+
+impl PathPolicy {
+    /// Round robin, five seconds, the addresses that are given.
+    pub const DEFAULT: Self = Self {
+        chooser: PathChooser::RoundRobin,
+        well_for: Duration::from_secs(5),
+        all_addresses: false,
+        discover: false,
+    };
+}
+
+impl Default for PathPolicy {
+    /// [`PathPolicy::DEFAULT`].
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+/// Which of the best paths has the next command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathChooser {
+    /// One after the other.
+    #[default]
+    RoundRobin,
+    /// The one with the fewest commands without an answer.
+    LeastOutstanding,
+    /// Always the same one, until it is lost.
+    OneInUse,
+}
+
+impl PathChooser {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::RoundRobin, Self::LeastOutstanding, Self::OneInUse];
+
+    /// Its name in options and files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::RoundRobin => "round-robin",
+            Self::LeastOutstanding => "least-outstanding",
+            Self::OneInUse => "one-in-use",
+        }
+    }
+}
+
+impl std::fmt::Display for PathChooser {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for PathChooser {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|chooser| chooser.name() == text);
+        let names = || Self::ALL.map(Self::name).join(", ");
+        found.ok_or_else(|| format!("`{text}` is no way to choose a path: {}", names()))
     }
 }
 

@@ -16,13 +16,49 @@ pub struct ControllerId(pub(crate) SlotId);
 /// One of the paths to what is attached: a way to its namespaces, by a controller of its own. Every engine that shares
 /// it knows the path by the same name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct PathId(pub(crate) u16);
+pub struct PathId {
+    pub(crate) slot: u16,
+    /// Which of the slot's paths it is: a message for one that was removed is recognised.
+    pub(crate) generation: u16,
+}
 
 impl PathId {
+    /// The first path in a slot.
+    pub(crate) const fn first(slot: u16) -> Self {
+        Self { slot, generation: 0 }
+    }
+
+    /// The path that comes into the slot after this one.
+    pub(crate) const fn successor(self) -> Self {
+        Self { slot: self.slot, generation: self.generation.wrapping_add(1) }
+    }
+
     /// Its place among the paths.
     #[inline]
     pub(crate) fn index(self) -> usize {
-        self.0.into()
+        self.slot.into()
+    }
+}
+
+/// Its place, counted from one, and behind a dot how many paths were there before it, if there were any.
+impl std::fmt::Display for PathId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let place = u32::from(self.slot) + 1;
+        match self.generation {
+            0 => write!(f, "{place}"),
+            before => write!(f, "{place}.{before}"),
+        }
+    }
+}
+
+impl std::str::FromStr for PathId {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wrong = || format!("`{text}` is no number of a path");
+        let (place, generation) = text.split_once('.').unwrap_or((text, "0"));
+        let slot = place.parse::<u16>().ok().and_then(|place| place.checked_sub(1)).ok_or_else(wrong)?;
+        Ok(Self { slot, generation: generation.parse().map_err(|_| wrong())? })
     }
 }
 
@@ -225,6 +261,40 @@ pub enum HostEvent {
         /// When it starts, from now.
         delay: std::time::Duration,
     },
+    /// A path was added. It is attached next: see [`HostEvent::Ready`].
+    PathAdded {
+        /// To which controller.
+        controller: ControllerId,
+        /// The new path.
+        path: PathId,
+    },
+    /// A path was removed as asked, or given up, and others are left. Its name is dead.
+    PathRemoved {
+        /// Of which controller.
+        controller: ControllerId,
+        /// The path that was.
+        path: PathId,
+        /// Why it was given up; `None` when that was asked for.
+        error: Option<ConnectError>,
+    },
+    /// I/O goes on after a loss: another path has given the first answer on this engine.
+    FailedOver {
+        /// Of which controller.
+        controller: ControllerId,
+        /// The path that was lost.
+        from: PathId,
+        /// The path that has answered.
+        to: PathId,
+        /// From the loss to the answer.
+        after: std::time::Duration,
+    },
+    /// A controller tells other access states (ANA) than before: see [`Host::paths`](crate::Host::paths).
+    AccessChanged {
+        /// Which one.
+        controller: ControllerId,
+        /// By which path it tells.
+        path: PathId,
+    },
     /// The queues of this engine have authenticated again, as [`Host::reauthenticate`](crate::Host::reauthenticate) or
     /// [`Authentication::repeat`](crate::Authentication::repeat) wanted.
     Reauthenticated {
@@ -276,6 +346,10 @@ impl HostEvent {
             Self::Ready { controller, .. }
             | Self::Lost { controller, .. }
             | Self::Reconnecting { controller, .. }
+            | Self::PathAdded { controller, .. }
+            | Self::PathRemoved { controller, .. }
+            | Self::FailedOver { controller, .. }
+            | Self::AccessChanged { controller, .. }
             | Self::Reauthenticated { controller, .. }
             | Self::NamespacesChanged { controller }
             | Self::DiscoveryLogChanged { controller, .. }

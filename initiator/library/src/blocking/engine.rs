@@ -25,7 +25,9 @@ use crate::host::{Host, HostConfig};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
 use crate::path::SharedController;
+use crate::path_status::PathStatus;
 use crate::request::{ControllerId, HostEvent, PathId};
+use crate::url::Url;
 
 /// The most bytes of one command's data.
 pub(super) const CHUNK_BYTES_MAX: usize = 256 * 1024;
@@ -42,6 +44,7 @@ const HURRIED: Duration = Duration::from_millis(500);
 /// The handle of an engine's thread. Dropping it detaches in an orderly way.
 #[derive(Debug)]
 pub(super) struct Engine {
+    options: ConnectOptions,
     /// Of each thread; the first leads.
     senders: Vec<Mailbox>,
     /// Whose turn it is: commands go to the threads one after the other.
@@ -107,6 +110,7 @@ impl Engine {
     /// Starts the thread and waits until the controller is ready.
     pub(super) fn start(options: ConnectOptions, engine: EngineOptions) -> Result<Self, ConnectError> {
         let peer = options.url.peer();
+        let attached = options.clone();
         let local = |error: String| ConnectError {
             peer: peer.clone(),
             step: Step::Connect,
@@ -126,6 +130,7 @@ impl Engine {
         let thread = thread.map_err(|error| local(format!("no thread for the engine: {error}")))?;
         match wait_ready(&started, threads, &cancel) {
             Ok((senders, snapshot)) => Ok(Self {
+                options: attached,
                 senders,
                 next: AtomicUsize::new(0),
                 snapshot,
@@ -180,12 +185,45 @@ impl Engine {
         self.ask(Step::Live, |reply| Message::Reset { reply })
     }
 
+    /// How the controller is attached.
+    pub(super) fn options(&self) -> &ConnectOptions {
+        &self.options
+    }
+
+    /// How the paths are, with the counters of all threads.
+    pub(super) fn paths(&self) -> Vec<PathStatus> {
+        let ask = |thread: usize| {
+            let (reply, replies) = sync_channel(1);
+            self.send(thread, Message::Paths { reply }).ok().map(|()| replies)
+        };
+        let asked: Vec<_> = (0..self.threads()).filter_map(ask).collect();
+        // A thread that ends drops the question.
+        let mut parts = asked.into_iter().filter_map(|replies| replies.recv().ok());
+        let mut paths = parts.next().unwrap_or_default();
+        for other in parts.flatten() {
+            if let Some(path) = paths.iter_mut().find(|path| path.id == other.id) {
+                path.add(other);
+            }
+        }
+        paths
+    }
+
+    /// Adds a path.
+    pub(super) fn add_path(&self, url: Url) -> Result<PathId, ConnectError> {
+        self.ask(Step::Connect, |reply| Message::AddPath { url: Box::new(url), reply })
+    }
+
+    /// Begins to remove a path.
+    pub(super) fn remove_path(&self, path: PathId) -> Result<(), ConnectError> {
+        self.ask(Step::Live, |reply| Message::RemovePath { path, reply })
+    }
+
     /// Asks the thread that leads for something, and waits for its answer.
-    fn ask(
+    fn ask<T>(
         &self,
         step: Step,
-        message: impl FnOnce(SyncSender<Result<(), ConnectError>>) -> Message,
-    ) -> Result<(), ConnectError> {
+        message: impl FnOnce(SyncSender<Result<T, ConnectError>>) -> Message,
+    ) -> Result<T, ConnectError> {
         let (reply, replies) = sync_channel(1);
         let gone = |cause| ConnectError { peer: self.snapshot().info.subsystem.clone(), step, cause };
         let ended = || gone(Cause::Local("the engine has ended".to_owned()));
@@ -537,6 +575,15 @@ impl Dispatcher {
                 });
                 self.reauthenticated(&Err(error.clone()));
             }
+            HostEvent::PathAdded { path, .. } => tracing::info!(%path, "path added"),
+            HostEvent::PathRemoved { path, .. } => {
+                self.ready_paths.remove(path);
+                tracing::info!(%path, "path removed");
+            }
+            HostEvent::FailedOver { from, to, after, .. } => {
+                tracing::info!(%from, %to, ?after, "failed over");
+            }
+            HostEvent::AccessChanged { path, .. } => tracing::info!(%path, "access states changed"),
             HostEvent::Reconnecting { attempt, delay, .. } => {
                 tracing::info!(attempt, ?delay, "reconnecting");
             }
@@ -565,6 +612,16 @@ impl Dispatcher {
                     Err(reason) => self.answer(&reply, Step::Authenticate, Err(reason)),
                 },
                 Message::Reset { reply } => self.answer(&reply, Step::Live, host.reset(controller)),
+                Message::Paths { reply } => {
+                    // Who does not wait any more leaves.
+                    let _result = reply.try_send(host.paths(controller));
+                }
+                Message::AddPath { url, reply } => {
+                    self.answer(&reply, Step::Connect, host.add_path(controller, *url));
+                }
+                Message::RemovePath { path, reply } => {
+                    self.answer(&reply, Step::Live, host.remove_path(controller, path));
+                }
                 Message::AddClient(make) => {
                     // Another one might be told of what the one before has started.
                     if !std::mem::replace(&mut self.had_client, true) {
@@ -581,11 +638,11 @@ impl Dispatcher {
     }
 
     /// Answers somebody who has asked for something.
-    fn answer(
+    fn answer<T>(
         &self,
-        reply: &SyncSender<Result<(), ConnectError>>,
+        reply: &SyncSender<Result<T, ConnectError>>,
         step: Step,
-        result: Result<(), SubmitError>,
+        result: Result<T, SubmitError>,
     ) {
         let error = |reason: SubmitError| {
             let cause = Cause::Local(reason.to_string());

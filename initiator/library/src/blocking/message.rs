@@ -12,6 +12,9 @@ use crate::authentication::Keys;
 use crate::cancel::{CANCEL_POLL, CancelToken};
 use crate::error::{ConnectError, IoError};
 use crate::namespace::{BlockRange, NamespaceIdentity};
+use crate::path_status::PathStatus;
+use crate::request::PathId;
+use crate::url::Url;
 
 /// To the engine.
 pub(super) enum Message {
@@ -26,6 +29,12 @@ pub(super) enum Message {
     Reauthenticate { keys: Option<Keys>, reply: SyncSender<Result<(), ConnectError>> },
     /// Reset the controller. The answer says that it has begun.
     Reset { reply: SyncSender<Result<(), ConnectError>> },
+    /// Say how the paths are.
+    Paths { reply: SyncSender<Vec<PathStatus>> },
+    /// Add a path.
+    AddPath { url: Box<Url>, reply: SyncSender<Result<PathId, ConnectError>> },
+    /// Remove a path. The answer says that it has begun.
+    RemovePath { path: PathId, reply: SyncSender<Result<(), ConnectError>> },
     /// Make a client.
     AddClient(MakeClient),
 }

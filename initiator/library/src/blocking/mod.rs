@@ -39,6 +39,9 @@ use crate::authentication::Keys;
 use crate::error::ConnectError;
 use crate::namespace::{self, ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
+use crate::path_status::PathStatus;
+use crate::request::PathId;
+use crate::url::Url;
 use engine::Engine;
 
 /// What the engine's thread is like.
@@ -160,6 +163,35 @@ impl Controller {
     /// It is being detached, or was given up.
     pub fn reset(&self) -> Result<(), ConnectError> {
         self.engine.reset()
+    }
+
+    /// The paths: each engine thread's counters together. It waits for a turn of each engine thread. Nothing once the
+    /// controller is detached.
+    pub fn paths(&self) -> Vec<PathStatus> {
+        self.engine.paths()
+    }
+
+    /// Adds a path, as [`Host::add_path`](crate::Host::add_path) does, and returns when attaching it has begun:
+    /// [`Controller::paths`] tells how it is.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn add_path(&self, url: Url) -> Result<PathId, ConnectError> {
+        self.engine.add_path(url)
+    }
+
+    /// Removes a path, as [`Host::remove_path`](crate::Host::remove_path) does, and returns when that has begun. It is
+    /// over when [`Controller::paths`] has it no longer.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn remove_path(&self, path: PathId) -> Result<(), ConnectError> {
+        self.engine.remove_path(path)
+    }
+
+    /// How this controller is attached.
+    pub fn options(&self) -> &ConnectOptions {
+        self.engine.options()
     }
 
     /// Detaches in an orderly way and waits for it, for [`Timeouts::shutdown`](crate::Timeouts::shutdown) at most;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ringfab_fabric::rdma::ProtectionDomain;
 use ringfab_fabric::tcp::Psk;
+use ringfab_fabric::{ZonedIp, zone_index};
 
 use crate::error::{Cause, Step};
 use crate::messages::{Found, OpenQueues, Resolved};
@@ -15,6 +16,7 @@ use crate::request::PathHandle;
 use crate::resources::Resources;
 use crate::tls::TlsFailure;
 use crate::transport::Connect;
+use crate::url::HostName;
 
 /// Which of the controller's I/O queues an engine has. Several engines share them in turn, so that each has as many as
 /// another, or one less.
@@ -168,6 +170,26 @@ impl Connector {
         self.attempts.next(failed)
     }
 
+    /// The address that is tried, or that the controller had last, once there was one.
+    pub(super) fn known_address(&self) -> Option<SocketAddr> {
+        self.attempts.addresses.get(self.attempts.current).copied()
+    }
+
+    /// The controller has one of several addresses of its name: the path stays with it. Returns the others.
+    pub(super) fn keep_address(&mut self) -> Vec<HostName> {
+        let addresses = &self.attempts.addresses;
+        if !self.options.paths.all_addresses || addresses.len() < 2 {
+            return Vec::new();
+        }
+        let Some(kept) = host_of(self.address()) else { return Vec::new() };
+        let others = addresses.iter().filter_map(|address| host_of(*address)).filter(|host| *host != kept);
+        let others = others.collect();
+        let mut options = ConnectOptions::clone(&self.options);
+        options.url.host = kept;
+        self.options = Arc::new(options);
+        others
+    }
+
     /// The address that is tried, or that the controller has.
     pub(super) fn address(&self) -> SocketAddr {
         self.attempts.addresses[self.attempts.current]
@@ -198,6 +220,12 @@ impl Connector {
     pub(super) fn end(&self, resources: &mut Resources) {
         resources.transports.rnic.deallocate_domain(self.domain);
     }
+}
+
+/// An address as that of a machine.
+fn host_of(address: SocketAddr) -> Option<HostName> {
+    let zone = Some(zone_index(address)).filter(|index| *index != 0).map(|index| index.to_string());
+    ZonedIp::new(address.ip(), zone.as_deref()).ok().map(HostName::from)
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! The followers of a shared controller, as its leader sees them.
 
+use std::sync::Arc;
+
 use ringfab_reactor::Time;
 
 use super::leader::{FinalError, leader_has_ended};
 use crate::error::{ConnectError, Step};
-use crate::messages::{Mailbox, Message, OpenQueues, ToFollower, ToLeader};
-use crate::options::ReconnectPolicy;
+use crate::messages::{Mailbox, Message, OpenQueues, PathPart, ToFollower, ToLeader};
+use crate::options::{ConnectOptions, ReconnectPolicy};
 use crate::reconnect::Loss;
 use crate::request::PathHandle;
 
@@ -75,6 +77,8 @@ pub(super) enum Request {
     Lose(ConnectError),
     /// The same: the follower had some, and has ended.
     LoseFollower,
+    /// Ask the controller for the access states.
+    ReadAccess,
     /// Abort a command that is overdue.
     Abort { qid: u16, cid: u16 },
     /// Detach the controller, in order or at once.
@@ -91,6 +95,44 @@ impl Followers {
     /// Engines that share the controller.
     pub(super) fn engines(&self) -> u16 {
         1 + self.list.len() as u16
+    }
+
+    /// Has those that take part in this path take part in another one, too: which follows `leader`, and has these
+    /// options. Returns them as the followers of that path.
+    pub(crate) fn invite(
+        &self,
+        leader: PathHandle,
+        options: &Arc<ConnectOptions>,
+        mailbox: &Mailbox,
+    ) -> Self {
+        let mut invited = Self::expect(self.list.len() as u16, FinalError::default());
+        for ((one, other), engine) in invited.list.iter_mut().zip(&self.list).zip(1..) {
+            let part = PathPart {
+                options: options.clone(),
+                engine,
+                engines: self.engines(),
+                leader,
+                mailbox: mailbox.clone(),
+            };
+            let is_told = other.link.as_ref().is_some_and(|(path, follower)| {
+                let path = PathHandle { path: leader.path, ..*path };
+                follower.send(Message::JoinPath { path, part: Box::new(part) })
+            });
+            if !is_told {
+                one.state = State::Left;
+            }
+        }
+        invited
+    }
+
+    /// An engine has ended, and will not join.
+    pub(crate) fn has_left(&mut self, engine: u16) {
+        let index = usize::from(engine).checked_sub(1);
+        if let Some(one) = index.and_then(|index| self.list.get_mut(index))
+            && one.state == State::Absent
+        {
+            one.state = State::Left;
+        }
     }
 
     /// Tells all of them.
@@ -128,6 +170,7 @@ impl Followers {
                 (one.answered, one.idle) = (answered, idle);
             }
             ToLeader::Drained { written } => one.written = Some(written),
+            ToLeader::AccessIsNews => return Some(Request::ReadAccess),
             ToLeader::Abort { qid, cid } => return Some(Request::Abort { qid, cid }),
             ToLeader::Detach { orderly } => return Some(Request::Detach { orderly }),
             ToLeader::Left => {

@@ -26,6 +26,10 @@ pub(crate) struct IoQueues {
     /// When to look for overdue answers. That takes a pass over all slots, so it is done when the oldest could be
     /// overdue, not for each command.
     scan_at: Time,
+    /// Commands answered on queues that are gone.
+    answered_before: u64,
+    /// Bytes of data of the commands that were sent, since the path was added.
+    bytes: u64,
     /// Commands of the sequence that were answered: those that connect a queue, and authenticate it.
     sequence_answered: u64,
 }
@@ -43,7 +47,15 @@ pub(super) struct Scan {
 impl IoQueues {
     /// None yet.
     pub(super) fn new(timeout: Duration) -> Self {
-        Self { queues: Vec::new(), next: 0, timeout, scan_at: Time::MAX, sequence_answered: 0 }
+        Self {
+            queues: Vec::new(),
+            next: 0,
+            timeout,
+            scan_at: Time::MAX,
+            answered_before: 0,
+            bytes: 0,
+            sequence_answered: 0,
+        }
     }
 
     /// One more.
@@ -75,6 +87,7 @@ impl IoQueues {
 
     /// Forgets them.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Queue> + '_ {
+        self.answered_before += self.answered();
         self.sequence_answered = 0;
         self.queues.drain(..)
     }
@@ -94,6 +107,11 @@ impl IoQueues {
         self.queues.iter().map(Queue::answered).sum::<u64>().saturating_sub(self.sequence_answered)
     }
 
+    /// Commands answered, and bytes of data of those that were sent, since the path was added.
+    pub(super) fn counters(&self) -> (u64, u64) {
+        (self.answered_before + self.answered(), self.bytes)
+    }
+
     /// Sends a command on a queue; the next one has the next turn.
     ///
     /// # Errors
@@ -105,7 +123,9 @@ impl IoQueues {
         index: usize,
         command: Box<Command>,
     ) -> Result<(), (Box<Command>, NotSent)> {
+        let length = command.length;
         self.queues[index].send(transports, command)?;
+        self.bytes += u64::from(length);
         self.next = if index + 1 < self.queues.len() { index + 1 } else { 0 };
         Ok(())
     }

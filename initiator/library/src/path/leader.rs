@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::connector::QueueShare;
 use crate::error::{Cause, ConnectError, Step};
-use crate::messages::{Mailbox, Message, ToFollower, ToLeader};
+use crate::messages::{Mailbox, Message, PathPart, ToFollower, ToLeader};
 use crate::options::ConnectOptions;
 use crate::request::{PathHandle, PathId};
 
@@ -17,11 +17,20 @@ pub(super) fn leader_has_ended(peer: String, step: Step) -> ConnectError {
     ConnectError { peer, step, cause: Cause::Local("the engine that leads has ended".to_owned()) }
 }
 
-/// Another engine's part in a controller: I/O queues of its own.
+/// Another engine's part in a controller: I/O queues of its own on each path.
 /// [`Host::attach_shared`](crate::Host::attach_shared) makes it, and [`Host::join`](crate::Host::join) takes it, on the
 /// thread of that other engine. Dropping it leaves that engine out.
 #[derive(Debug)]
 pub struct SharedController {
+    pub(crate) options: Arc<ConnectOptions>,
+    pub(crate) share: QueueShare,
+    /// In the order of their slots.
+    pub(crate) paths: Vec<SharedPath>,
+}
+
+/// Another engine's part in a path.
+#[derive(Debug)]
+pub(crate) struct SharedPath {
     pub(crate) options: Arc<ConnectOptions>,
     pub(crate) share: QueueShare,
     pub(crate) link: LeaderLink,
@@ -38,6 +47,22 @@ impl SharedController {
     /// How the controller is attached.
     pub fn options(&self) -> &ConnectOptions {
         &self.options
+    }
+}
+
+impl From<PathPart> for SharedPath {
+    fn from(part: PathPart) -> Self {
+        let PathPart { options, engine, engines, leader, mailbox } = part;
+        Self::new(options, QueueShare { engine, engines }, leader, mailbox, FinalError::default())
+    }
+}
+
+impl SharedPath {
+    /// Tells the leader that an engine takes no part in a path.
+    pub(crate) fn decline(part: &PathPart) {
+        let what = ToLeader::Left;
+        // One that has ended does not care.
+        let _there = part.mailbox.send(Message::ToLeader { path: part.leader, engine: part.engine, what });
     }
 
     /// A share of the queues of a path that `leader` has.

@@ -53,6 +53,16 @@ impl Liveness {
         (self.failing_fast, self.unknown_since) = (false, None);
     }
 
+    /// It was never ready, and is tried again as after a loss.
+    pub(super) fn persist(&mut self, now: Time, policy: ReconnectPolicy) {
+        self.loss = Some(Loss::new(policy, now));
+    }
+
+    /// Whether an attempt has failed since the loss.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.loss.is_some() && self.last_error.is_some()
+    }
+
     /// Whether an attempt that has failed with this is followed by another one: after a loss, if that may end
     /// otherwise. Keys that do not fit may be about to, and are tried for a while.
     pub(super) fn tries_again(&mut self, now: Time, cause: &Cause) -> bool {

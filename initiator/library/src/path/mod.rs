@@ -37,10 +37,12 @@ use crate::error::{Cause, ConnectError, Step, SubmitError};
 use crate::messages::{Message, ToFollower, ToLeader, Worked};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ConnectOptions;
+use crate::path_status::{PathLoss, PathState, PathStatus};
 use crate::request::{AdminRequest, Asked, PathHandle, Refused};
 use crate::resources::Resources;
 use crate::retry::RetryDelays;
 use crate::transport::{Arrival, ConnectionEvent, NotSent};
+use crate::url::{HostName, Url};
 use crate::wire::{self, answers};
 use crate::work;
 pub(crate) use admin::ADMIN_WAITING_MAX;
@@ -51,7 +53,7 @@ use followers::Request;
 pub(crate) use io_queues::{IoQueues, SLOW_IO};
 use keep_alive::KeepAlive;
 pub use leader::SharedController;
-pub(crate) use leader::{FinalError, LeaderLink};
+pub(crate) use leader::{FinalError, LeaderLink, SharedPath};
 use liveness::Liveness;
 pub(crate) use notices::{AGAIN as NOTICE_AGAIN, FIRST as NOTICE_FIRST, seconds};
 use notices::{Notices, Wait};
@@ -82,23 +84,28 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// A path that starts to attach a controller, with other engines that follow.
+    /// A path that starts to attach a controller, with other engines that follow. If it `persists`, an attempt that
+    /// fails is followed by others, as after a loss.
     pub(crate) fn attach(
         handle: PathHandle,
         options: Arc<ConnectOptions>,
         followers: Followers,
+        persists: bool,
         resources: &mut Resources,
     ) -> Self {
         let share = QueueShare { engine: 0, engines: followers.engines() };
         let connector = Connector::new(handle, options.clone(), share, resources);
         let mut this = Self::new(handle, options, Role::Leader(followers), connector);
+        if persists {
+            this.liveness.persist(resources.now(), this.options.reconnect);
+        }
         this.advance(resources, Trigger::Attempt);
         this
     }
 
     /// This engine's part of a path that another one leads.
-    pub(crate) fn join(handle: PathHandle, shared: SharedController, resources: &mut Resources) -> Self {
-        let SharedController { options, share, link } = shared;
+    pub(crate) fn join(handle: PathHandle, shared: SharedPath, resources: &mut Resources) -> Self {
+        let SharedPath { options, share, link } = shared;
         let is_led = link.is_told(ToLeader::Joined { follower: handle, mailbox: resources.mailbox.clone() });
         let connector = Connector::new(handle, options.clone(), share, resources);
         let mut this = Self::new(handle, options, Role::Follower(link), connector);
@@ -142,6 +149,29 @@ impl Path {
         self.notices.peer()
     }
 
+    /// Whether it is being left, or was given up.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.phase.is_final()
+    }
+
+    /// Whether it was never ready, and has failed at least once.
+    pub(crate) fn has_failed_at_first(&self) -> bool {
+        self.info.is_none() && self.liveness.has_failed()
+    }
+
+    /// Whether it leads to this address.
+    pub(crate) fn leads_to(&self, url: &Url) -> bool {
+        let own = &self.options.url;
+        let same = own.host == url.host && own.port == url.port;
+        let connected = match (&url.host, self.queues.connector.known_address()) {
+            (HostName::Address(address), Some(known)) => {
+                address.ip() == known.ip() && url.port == known.port()
+            }
+            _ => false,
+        };
+        own.transport == url.transport && (same || connected)
+    }
+
     /// Whether it has ended for good.
     pub(crate) fn is_gone(&self) -> bool {
         self.phase == Phase::Gone
@@ -162,6 +192,51 @@ impl Path {
     /// Commands of the caller without an answer.
     pub(crate) fn outstanding(&self) -> usize {
         self.queues.outstanding()
+    }
+
+    /// What is known of it, for people. The volumes know the rest.
+    pub(crate) fn status(&self, now: Time) -> PathStatus {
+        let (commands, bytes) = self.queues.io.counters();
+        let failed = self.liveness.last_error().zip(self.liveness.loss());
+        PathStatus {
+            id: self.handle.path,
+            url: self.options.url.clone(),
+            address: self.queues.connector.known_address(),
+            cntlid: self.info.as_ref().map(|info| info.cntlid),
+            state: match self.phase {
+                Phase::Live => PathState::Ready,
+                phase if phase.is_final() => PathState::Leaving,
+                phase if phase.is_attaching() && self.info.is_none() && failed.is_none() => {
+                    PathState::Attaching
+                }
+                _ => PathState::Lost,
+            },
+            groups: Vec::new(),
+            commands,
+            bytes,
+            outstanding: self.queues.io.outstanding(),
+            losses: 0,
+            last_loss: failed
+                .map(|(error, loss)| PathLoss { ago: now.since(loss.since()), error: error.clone() }),
+            last_failover: None,
+        }
+    }
+
+    /// What it is called, and how it is connected.
+    pub(crate) fn handle(&self) -> PathHandle {
+        self.handle
+    }
+
+    /// The other addresses of its name, once it is connected to one, if each is to be a path.
+    pub(crate) fn keep_address(&mut self) -> Vec<HostName> {
+        self.queues.connector.keep_address()
+    }
+
+    /// It has failed before anything was ready, and so have all others: it is given up.
+    pub(crate) fn give_up(&mut self, resources: &mut Resources) {
+        self.trouble = self.liveness.last_error().cloned();
+        self.advance(resources, Trigger::GiveUp);
+        self.check_closed(resources);
     }
 
     /// What the volumes are to be told.
@@ -195,7 +270,7 @@ impl Path {
             }
             Phase::Setup => self.run(resources, Sequence::attach),
             Phase::Live => {
-                self.notices.ready(resources.now(), &self.liveness);
+                self.notices.ready(resources.now(), self.info.is_some(), &self.liveness);
                 self.timers.end_attempt();
                 self.timers.repeat_authentication(resources.now(), &self.options);
                 self.liveness.begin(resources.now());
@@ -463,6 +538,9 @@ impl Path {
             self.role.tell_followers(&ToFollower::Changed);
             self.run(resources, Sequence::rescan);
         }
+        if answers::is_access_change(entry) && self.phase == Phase::Live {
+            self.run(resources, Sequence::read_access);
+        }
         self.queues.admin.send(resources, Command::new(wire::async_event_request(), Owner::AsyncEvent));
     }
 
@@ -487,13 +565,13 @@ impl Path {
                 return self.check_closed(resources);
             }
         };
-        let reconnected = self.liveness.loss().is_some();
+        let reconnected = self.liveness.loss().is_some() && self.info.is_some();
         if !self.advance(resources, Trigger::Ready) {
             return;
         }
         let facts = self.sequence.facts();
         let info = facts.describe(self.keep_alive.timeout());
-        self.role.tell_live(&info, namespaces, facts.retry_delays, reconnected);
+        self.role.tell_live(&info, namespaces, &self.sequence, reconnected);
         self.reports.push(PathEvent::Ready { reconnected });
         // A discovery controller need not have events, and only that of its log page concerns us.
         let is_discovery = info.discovery || self.options.url.is_discovery();
@@ -561,6 +639,7 @@ impl Path {
             Some(Request::Abort { qid, cid }) if self.phase.takes_io() => {
                 self.queues.admin.abort(resources, qid, cid);
             }
+            Some(Request::ReadAccess) => self.access_is_news(resources),
             Some(Request::Detach { orderly }) => self.detach(resources, orderly),
             Some(Request::Abort { .. }) | None => {}
         }
@@ -568,6 +647,16 @@ impl Path {
             self.run(resources, Sequence::repeat);
         }
         self.check_closed(resources);
+    }
+
+    /// An engine that follows elsewhere has ended.
+    pub(crate) fn follower_has_left(&mut self, resources: &mut Resources, engine: u16) {
+        if let Role::Leader(followers) = &mut self.role {
+            followers.has_left(engine);
+        }
+        if self.sequence.step() == Some(SequenceStep::Followers) {
+            self.run(resources, Sequence::repeat);
+        }
     }
 
     /// The leader tells something.
@@ -615,6 +704,7 @@ impl Path {
             ToFollower::Reconnecting { attempt, delay } => {
                 self.reports.push(PathEvent::Reconnecting { attempt, delay });
             }
+            ToFollower::Access(states) => self.reports.push(PathEvent::Access(states)),
             ToFollower::FailFast => self.reports.push(PathEvent::FailFast),
             ToFollower::Changed => self.reports.push(PathEvent::NamespacesChanged),
             ToFollower::Rescanned(Some(found)) => {
@@ -624,6 +714,16 @@ impl Path {
         }
         self.check_closed(resources);
     }
+
+    /// The controller has refused a command for an access state that it has not told: it is asked for all of them.
+    pub(crate) fn access_is_news(&mut self, resources: &mut Resources) {
+        match &self.role {
+            Role::Leader(_) if self.phase == Phase::Live => self.run(resources, Sequence::read_access),
+            Role::Leader(_) => {}
+            Role::Follower(leader) => leader.tell(ToLeader::AccessIsNews),
+        }
+    }
+
     /// The step that an error of now belongs to.
     fn step(&self) -> Step {
         let running = self.sequence.step().map(SequenceStep::step);
@@ -684,6 +784,7 @@ impl Path {
 
     /// Schedules the next attempt. A follower leaves that to its leader.
     fn delay(&mut self, resources: &mut Resources) {
+        self.reports.push(PathEvent::ConnectionsEnded);
         if let Role::Follower(leader) = &self.role {
             return leader.tell_closed();
         }

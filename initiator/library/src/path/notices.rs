@@ -146,10 +146,10 @@ impl Notices {
         tracing::warn!("connection lost{again}: {error}; {}", liveness.outlook(now));
     }
 
-    /// A controller is ready, perhaps after a loss.
-    pub(super) fn ready(&mut self, now: Time, liveness: &Liveness) {
+    /// A controller is ready, perhaps again after a loss.
+    pub(super) fn ready(&mut self, now: Time, again: bool, liveness: &Liveness) {
         self.end_wait();
-        if let Some(loss) = liveness.loss() {
+        if let Some(loss) = liveness.loss().filter(|_| again) {
             let after = seconds(now.since(loss.since()));
             tracing::warn!("{}: connected again after {after}", self.peer);
         }

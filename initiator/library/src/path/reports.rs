@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::access::AccessStates;
 use crate::authentication::Keys;
 use crate::command::BoxedCommand;
 use crate::error::ConnectError;
@@ -49,7 +50,13 @@ pub(crate) enum PathEvent {
         found: Vec<Namespace>,
         /// All that the controller lists, if it was asked.
         listed: Vec<u32>,
+        /// The NQN of the subsystem, as the controller tells it.
+        subsystem: String,
     },
+    /// The controller tells these access states.
+    Access(Arc<AccessStates>),
+    /// All connections of this engine have ended after a loss.
+    ConnectionsEnded,
     /// The I/O queues of this engine, which follows, are connected:
     /// [`Role::queues_connected`](super::Role::queues_connected) tells the leader.
     QueuesConnected,

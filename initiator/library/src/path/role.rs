@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use ringfab_reactor::Time;
 
+use super::sequence::Sequence;
 use super::{Followers, LeaderLink};
 use crate::error::ConnectError;
 use crate::messages::{OpenQueues, ToFollower};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ReconnectPolicy;
 use crate::reconnect::Loss;
-use crate::retry::RetryDelays;
 
 /// What this engine is for the controller.
 #[derive(Debug)]
@@ -34,19 +34,26 @@ impl Role {
         }
     }
 
+    /// Those that follow, if it leads.
+    pub(crate) fn followers(&self) -> Option<&Followers> {
+        if let Self::Leader(followers) = self { Some(followers) } else { None }
+    }
+
     /// Has the followers begin with I/O.
     pub(super) fn tell_live(
         &self,
         info: &ControllerInfo,
         namespaces: &[Namespace],
-        retry_delays: RetryDelays,
+        sequence: &Sequence,
         reconnected: bool,
     ) {
         if let Self::Leader(followers) = self
             && followers.engines() > 1
         {
             let (info, namespaces) = (Arc::new(info.clone()), Arc::from(namespaces));
+            let retry_delays = sequence.facts().retry_delays;
             followers.tell(&ToFollower::Live { info, namespaces, retry_delays, reconnected });
+            followers.tell(&ToFollower::Access(sequence.access()));
         }
     }
 

@@ -1,13 +1,23 @@
 //! Commands that a lost path was sent and has not answered.
 //!
 //! Its controller may still execute them. Sent by another path as well, a command could be executed once more after a
-//! later one, and undo it. So they go nowhere until something says that they are over: here it is the path that comes
+//! later one, and undo it. So those that change something go nowhere until something says that they are over: here it is the path that comes
 //! back, because a controller first ends or fences what it had of a host's earlier connections. If it does not come
 //! back, they fail with it.
 
 use ringfab_reactor::Time;
+use ringfab_spec::IoOpcode;
 
 use crate::command::{BoxedCommand, Command};
+
+/// Whether a command can be sent by another path while its lost path may still execute it: it changes nothing, so that
+/// nobody sees how often it is executed.
+pub(super) fn may_go_elsewhere(command: &Command) -> bool {
+    matches!(
+        IoOpcode(command.entry.opcode),
+        IoOpcode::READ | IoOpcode::COMPARE | IoOpcode::VERIFY | IoOpcode::FLUSH
+    )
+}
 
 /// The commands of one lost path.
 #[derive(Debug, Default)]

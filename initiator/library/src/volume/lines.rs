@@ -3,6 +3,10 @@
 //! Each line goes on by its own path, in its order. Where lines go by the same path, the command that was submitted
 //! first has the next turn. All lines share their places, so that none allocates, however many there are.
 
+use std::time::Duration;
+
+use ringfab_reactor::Time;
+
 use crate::chooser::Chooser;
 use crate::command::{BoxedCommand, Command};
 
@@ -23,8 +27,18 @@ pub(super) struct Lines {
 struct Line {
     group: u32,
     chooser: Chooser,
+    /// While access states close all paths that are there: until when its commands wait for another state.
+    closed: Option<Closed>,
     /// `None` while nothing waits.
     ends: Option<Ends>,
+}
+
+/// A group that no path leads to, though there are paths.
+#[derive(Clone, Copy, Debug)]
+struct Closed {
+    since: Time,
+    /// When its commands fail.
+    until: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +72,7 @@ pub(super) struct Turn {
 impl Lines {
     /// Room for so many commands, and more if need be.
     pub(super) fn new(capacity: usize) -> Self {
-        let line = Line { group: 0, chooser: Chooser::default(), ends: None };
+        let line = Line { group: 0, chooser: Chooser::default(), closed: None, ends: None };
         Self { lines: vec![line], places: Vec::with_capacity(capacity), free: END, len: 0 }
     }
 
@@ -89,6 +103,51 @@ impl Lines {
     #[inline]
     pub(super) fn chooser(&mut self, line: usize) -> &mut Chooser {
         &mut self.lines[line].chooser
+    }
+
+    /// The groups and what chooses their paths.
+    pub(super) fn choosers(&mut self) -> impl Iterator<Item = (u32, &mut Chooser)> {
+        self.lines.iter_mut().map(|line| (line.group, &mut line.chooser))
+    }
+
+    /// Whether one of the groups takes a path.
+    pub(super) fn use_path(&self, path: usize) -> bool {
+        self.lines.iter().any(|line| line.chooser.has(path))
+    }
+
+    /// Begins or ends the waits of groups for another access state. `limit` says how long one may take, if the group is
+    /// closed though paths are there.
+    pub(super) fn note_closed(&mut self, now: Time, limit: impl Fn(u32) -> Option<Option<Duration>>) {
+        for line in &mut self.lines {
+            let limit = if line.chooser.is_closed() { limit(line.group) } else { None };
+            line.closed = limit.map(|limit| {
+                let since = line.closed.map_or(now, |closed| closed.since);
+                Closed { since, until: limit.map_or(Time::MAX, |limit| since + limit) }
+            });
+        }
+    }
+
+    /// When the first of those waits is over that something waits for.
+    pub(super) fn closed_until(&self) -> Time {
+        let waits = self.lines.iter().filter(|line| line.ends.is_some());
+        waits.filter_map(|line| line.closed).map(|closed| closed.until).min().unwrap_or(Time::MAX)
+    }
+
+    /// Whether the commands of a line do not wait any more.
+    pub(super) fn has_waited(&self, line: usize, now: Time) -> bool {
+        self.lines[line].closed.is_some_and(|closed| now >= closed.until)
+    }
+
+    /// Takes the commands that have waited for an access state for too long.
+    pub(super) fn take_closed(&mut self, now: Time) -> Vec<BoxedCommand> {
+        let mut taken = Vec::new();
+        for line in 0..self.lines.len() {
+            while self.has_waited(line, now) {
+                let Some(command) = self.pop(line, u64::MAX) else { break };
+                taken.push(command);
+            }
+        }
+        taken
     }
 
     /// The line whose first command was submitted first, of those that can go on. `path_of` says by which path one can.
@@ -157,7 +216,8 @@ impl Lines {
         let mut all = self.take_all();
         all.extend(commands);
         all.sort_unstable_by_key(|command| command.order);
-        for command in all {
+        for mut command in all {
+            command.aborted = false;
             self.push(self.of_group(group_of(&command)), command);
         }
     }
@@ -173,8 +233,9 @@ impl Lines {
         let mut known = std::mem::take(&mut self.lines);
         self.lines.extend(groups.into_iter().map(|group| {
             let before = known.iter_mut().find(|line| line.group == group);
+            let closed = before.as_ref().and_then(|line| line.closed);
             let chooser = before.map(|line| std::mem::take(&mut line.chooser)).unwrap_or_default();
-            Line { group, chooser, ends: None }
+            Line { group, chooser, closed, ends: None }
         }));
         self.put_back(commands, group_of);
     }
@@ -210,8 +271,27 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::chooser::Way;
     use crate::command::Owner;
+    use crate::options::PathChooser;
     use crate::wire;
+
+    /// An open path with room for so many commands.
+    struct Room(usize);
+
+    impl Way for Room {
+        fn is_open(&self) -> bool {
+            true
+        }
+
+        fn has_room(&self) -> bool {
+            self.0 > 0
+        }
+
+        fn outstanding(&self) -> usize {
+            0
+        }
+    }
 
     /// A command of the namespace with the number of its group.
     fn command(group: u32, order: u64) -> BoxedCommand {
@@ -230,8 +310,7 @@ mod tests {
         lines.regroup(groups.iter().map(|(group, _)| *group).collect(), group_of);
         for (group, path) in groups {
             let line = lines.of_group(*group);
-            let paths = [0, 1, 2];
-            assert_eq!(lines.chooser(line).choose(&paths, |open| open == path), Some(*path));
+            lines.chooser(line).set(vec![*path], PathChooser::OneInUse);
         }
         lines
     }
@@ -240,9 +319,8 @@ mod tests {
     fn send(lines: &mut Lines, room: &mut [usize; 3]) -> Vec<u64> {
         let mut sent = Vec::new();
         loop {
-            let path_of = |chooser: &mut Chooser| {
-                chooser.choose(room.as_slice(), |_| true).filter(|path| room[*path] > 0)
-            };
+            let ways = room.map(Room);
+            let path_of = |chooser: &mut Chooser| chooser.choose(&ways).filter(|path| room[*path] > 0);
             let Some(turn) = lines.turn(path_of) else { return sent };
             while room[turn.path] > 0 {
                 let Some(command) = lines.pop(turn.line, turn.until) else { break };

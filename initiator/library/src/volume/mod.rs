@@ -8,9 +8,11 @@
 
 mod held;
 mod lines;
+mod records;
 mod replaced;
 mod retries;
 mod subsystem;
+mod ways;
 mod written;
 
 use std::sync::Arc;
@@ -32,6 +34,8 @@ use crate::resources::Resources;
 use crate::transport::NotSent;
 use held::Held;
 use lines::Lines;
+use records::{Failover, Record};
+pub(crate) use replaced::Identified;
 use subsystem::{State, Subsystem};
 use written::WrittenNamespaces;
 
@@ -44,6 +48,10 @@ pub(crate) struct Volumes {
     lines: Lines,
     /// I/O that waits for something else, of each path that had it last.
     aside: Vec<Aside>,
+    /// The loss of a path that had I/O, until the next answer.
+    failover: Option<Failover>,
+    /// Whether each answer is to be looked at.
+    attentive: bool,
     /// Submissions so far: the order of a replay.
     order: u64,
     /// What was written to since it was attached.
@@ -65,6 +73,7 @@ struct Aside {
     delayed: Delayed,
     /// It was lost before it has answered these.
     held: Held,
+    record: Record,
 }
 
 impl Aside {
@@ -74,14 +83,16 @@ impl Aside {
 }
 
 impl Volumes {
-    /// Those of a subsystem with so many paths, all of which are still to come.
-    pub(crate) fn new(id: ControllerId, options: Arc<ConnectOptions>, capacity: usize, paths: usize) -> Self {
+    /// Those of a subsystem without paths: see [`Volumes::expect_path`].
+    pub(crate) fn new(id: ControllerId, options: Arc<ConnectOptions>, capacity: usize) -> Self {
         Self {
             id,
             options,
-            subsystem: Subsystem::new(paths),
+            subsystem: Subsystem::new(),
             lines: Lines::new(capacity),
-            aside: (0..paths).map(|_| Aside::default()).collect(),
+            aside: Vec::new(),
+            failover: None,
+            attentive: false,
             order: 0,
             written: WrittenNamespaces::default(),
             delayed_logged: Time::ZERO,
@@ -109,9 +120,9 @@ impl Volumes {
         self.subsystem.state() == State::Leaving
     }
 
-    /// When a command gets its next try.
-    pub(crate) fn due(&self) -> Time {
-        self.aside.iter().map(|aside| aside.delayed.due()).min().unwrap_or(Time::MAX)
+    /// Whether no path was ready so far.
+    pub(crate) fn is_new(&self) -> bool {
+        self.subsystem.state() == State::New
     }
 
     /// Starts an I/O command, or lets it wait. Where a disk is named, its namespace has to be that one.
@@ -145,11 +156,21 @@ impl Volumes {
             return Ok(self.dispatch(resources, paths));
         }
         // There is nothing that it would overtake.
-        let sent = self.send_at_once(resources, paths, line, command);
-        Ok(sent.unwrap_or_else(|command| {
-            self.lines.push(line, command);
-            false
-        }))
+        match self.send_at_once(resources, paths, line, command) {
+            Ok(sooner) => Ok(sooner),
+            Err(command) => Ok(self.wait_for_path(resources, line, command)),
+        }
+    }
+
+    /// A command of a line cannot be sent now. Says whether it is the first one to wait until a time.
+    #[inline(never)]
+    fn wait_for_path(&mut self, resources: &mut Resources, line: usize, command: BoxedCommand) -> bool {
+        if self.lines.has_waited(line, resources.now()) {
+            resources.done(self.id, command, Err(IoError::NoPath));
+            return false;
+        }
+        self.lines.push(line, command);
+        self.lines.closed_until() < Time::MAX
     }
 
     /// Whether a request can be a command, which it is made to fit; returns the bytes of a block, and the access group.
@@ -194,7 +215,7 @@ impl Volumes {
         line: usize,
         command: Box<Command>,
     ) -> Result<bool, Box<Command>> {
-        let chosen = self.lines.chooser(line).choose(paths, |path| path.io().is_some());
+        let chosen = self.lines.chooser(line).choose(paths);
         let Some(io) = chosen.and_then(|path| paths[path].io_mut()) else { return Err(command) };
         let Some(queue) = io.queue_with_room() else { return Err(command) };
         send(self.id, self.options.timeouts.io, resources, io, queue, command)
@@ -216,8 +237,7 @@ impl Volumes {
             let has_room = |path: &usize| {
                 Some(*path) != busy && paths[*path].io().is_some_and(|io| io.queue_with_room().is_some())
             };
-            let path_of =
-                |chooser: &mut Chooser| chooser.choose(paths, |path| path.io().is_some()).filter(has_room);
+            let path_of = |chooser: &mut Chooser| chooser.choose(paths).filter(has_room);
             let Some(turn) = self.lines.turn(path_of) else { return sooner };
             let Some(io) = paths[turn.path].io_mut() else { return sooner };
             while let Some(queue) = io.queue_with_room() {
@@ -255,23 +275,23 @@ impl Volumes {
         self.try_again(resources, path, command, status);
     }
 
-    /// A path leads here, perhaps again: I/O goes on. What it had before is over, because its controller first ends or
-    /// fences that.
-    pub(crate) fn path_is_ready(&mut self, now: Time, path: PathId, peer: &str) {
-        self.subsystem.path_is_ready(path);
+    /// The commands that a path had before its loss are over: none of them is executed any more, and all of them go on,
+    /// by whichever path.
+    pub(crate) fn over(&mut self, now: Time, path: PathId, peer: &str) {
         let held = &mut self.aside[path.index()].held;
         if let Some(since) = held.since() {
             let (commands, after) = (held.len(), now.since(since));
-            tracing::debug!(peer, commands, ?after, "connected again: what was sent before is over");
+            tracing::debug!(peer, commands, ?after, "what was sent before is over");
         }
         let over = held.release();
         self.wait_again(over);
     }
 
-    /// A path was lost. What it has not answered is held.
-    pub(crate) fn path_is_lost(&mut self, path: PathId) {
-        self.subsystem.path_is_lost(path);
-        self.release_of(path);
+    /// The connections of a lost path have ended, and nobody reaches the memory of its commands any more. What changes
+    /// nothing goes on by another path.
+    pub(crate) fn connections_have_ended(&mut self, path: PathId) {
+        let free = self.aside[path.index()].held.take_if(held::may_go_elsewhere);
+        self.wait_again(free);
     }
 
     /// Commands that a path was sent and has not answered.
@@ -294,19 +314,23 @@ impl Volumes {
     /// I/O no longer waits for a path.
     pub(crate) fn fail_fast(&mut self, resources: &mut Resources, path: PathId) {
         self.subsystem.path_is_overdue(path);
+        self.choose_again(resources.now());
         self.give_up(resources, path, IoError::NoPath);
     }
 
     /// A path will not come back. Says whether it was the last one.
     pub(crate) fn path_has_ended(&mut self, resources: &mut Resources, path: PathId, error: IoError) -> bool {
         self.subsystem.path_has_ended(path);
+        self.choose_again(resources.now());
         self.give_up(resources, path, error);
         self.subsystem.has_ended()
     }
 
     /// A path is being left. If all are, no new I/O is taken; what is here is sent without waiting for delays.
-    pub(crate) fn leave_path(&mut self, path: PathId) {
+    pub(crate) fn leave_path(&mut self, now: Time, path: PathId) {
         self.subsystem.leave_path(path);
+        self.choose_again(now);
+        self.release_of(path);
         if self.is_leaving() {
             self.release_all();
         }
@@ -364,7 +388,7 @@ fn send(
 ) -> Result<bool, Box<Command>> {
     let now = resources.now();
     let deadline = now + limit;
-    (command.sent, command.deadline, command.aborted) = (now, deadline, false);
+    (command.sent, command.deadline) = (now, deadline);
     match io.send(&mut resources.transports, queue, command) {
         Ok(()) => {}
         Err((command, NotSent::Busy)) if io.outstanding() == 0 => {

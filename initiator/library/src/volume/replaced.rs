@@ -5,6 +5,8 @@
 //! that waits for a disk that is gone then fails. Between the change and its notice, a command may reach the new disk.
 //! Only a controller that does not reuse numbers at once can prevent that.
 
+use ringfab_reactor::Time;
+
 use super::Volumes;
 use crate::command::Command;
 use crate::error::{Cause, IoError, SubmitError};
@@ -20,31 +22,60 @@ impl Volumes {
     /// Another one has the number of one that is known, or one that is needed is missing.
     pub(crate) fn identify(
         &mut self,
-        found: Vec<Namespace>,
-        listed: &[u32],
+        now: Time,
+        path: PathId,
+        subsystem: &str,
+        identified: Identified,
         needed: &[u32],
     ) -> Result<(), Cause> {
+        let Identified { found, listed } = identified;
+        let first = self.subsystem.name(subsystem);
+        if first != subsystem && self.aside.len() > 1 {
+            let text = format!("it leads to the subsystem {subsystem}, and the other paths to {first}");
+            return Err(Cause::Unsupported(text));
+        }
         let wanted = self.options.url.namespace.filter(|_| !self.options.url.is_discovery());
+        if self.subsystem.is_known_by_others(path) {
+            check_path(self.namespaces(), &found, &listed)?;
+            self.merge_namespaces(now, found);
+            return Ok(());
+        }
         if self.subsystem.is_known() {
             let own = self.needed();
             let is_needed = |nsid| {
                 self.options.url.namespace == Some(nsid)
                     || [&own[..], needed].iter().any(|list| list.contains(&nsid))
             };
-            check_same(self.namespaces(), &found, listed, is_needed)?;
+            check_same(self.namespaces(), &found, &listed, is_needed)?;
         } else if let (Some(nsid), true) = (wanted, found.is_empty()) {
             if listed.contains(&nsid) {
                 return Err(Cause::NotReady { nsid });
             }
             return Err(Cause::Unsupported(format!("the subsystem has no active namespace {nsid}")));
         }
-        self.set_namespaces(found);
+        self.set_namespaces(now, found);
         Ok(())
+    }
+
+    /// One more path leads to the namespaces that are known, and perhaps to others. What is in use keeps its limits;
+    /// a namespace may have grown, or have changed its group.
+    fn merge_namespaces(&mut self, now: Time, found: Vec<Namespace>) {
+        let mut merged = self.namespaces().to_vec();
+        for new in found {
+            match merged.binary_search_by_key(&new.nsid, |known| known.nsid) {
+                Ok(index) => {
+                    let known = &mut merged[index];
+                    (known.blocks, known.ana_group) = (new.blocks.max(known.blocks), new.ana_group);
+                }
+                Err(index) => merged.insert(index, new),
+            }
+        }
+        self.set_namespaces(now, merged);
     }
 
     /// The namespaces are these from here on, as the engine that leads has found.
     pub(crate) fn adopt(&mut self, resources: &mut Resources, found: Vec<Namespace>) {
-        let known = self.set_namespaces(found);
+        let known = self.set_namespaces(resources.now(), found);
         let is_there = |old: &Namespace| {
             namespace::find(self.namespaces(), old.nsid)
                 .is_some_and(|now| now.identity.agrees_with(&old.identity))
@@ -56,11 +87,12 @@ impl Volumes {
     }
 
     /// The namespaces are these from here on, and each has its line. Returns those before.
-    fn set_namespaces(&mut self, found: Vec<Namespace>) -> Vec<Namespace> {
+    fn set_namespaces(&mut self, now: Time, found: Vec<Namespace>) -> Vec<Namespace> {
         let groups = found.iter().map(|namespace| namespace.ana_group).collect();
         let known = self.subsystem.set_namespaces(found);
         let subsystem = &self.subsystem;
         self.lines.regroup(groups, |command| subsystem.group_of(command));
+        self.choose_again(now);
         known
     }
 
@@ -104,6 +136,32 @@ impl Volumes {
             resources.done(self.id, command, Err(IoError::Refused(gone)));
         }
     }
+}
+
+/// The namespaces of a controller.
+#[derive(Debug)]
+pub(crate) struct Identified {
+    /// With a size.
+    pub(crate) found: Vec<Namespace>,
+    /// All that the controller lists, if it was asked.
+    pub(crate) listed: Vec<u32>,
+}
+
+/// Compares with what another path leads to, which is in use: a command must mean the same by both.
+fn check_path(known: &[Namespace], found: &[Namespace], listed: &[u32]) -> Result<(), Cause> {
+    for old in known {
+        let Some(new) = namespace::find(found, old.nsid) else { continue };
+        let changed = |what: String| Err(Cause::OtherDisk { nsid: old.nsid, what });
+        if !new.identity.is_known_by(&old.identity) {
+            let identity = new.identity;
+            return changed(format!("it has {identity} here, and {} by the other paths", old.identity));
+        }
+        if new.transfer_blocks_max < old.transfer_blocks_max {
+            let (here, others) = (new.transfer_bytes_max(), old.transfer_bytes_max());
+            return changed(format!("a command takes {here} bytes here, and {others} by the other paths"));
+        }
+    }
+    check_same(known, found, listed, |_| true)
 }
 
 /// Compares with what was known before a loss: whoever comes back must be whom we left, and no smaller.

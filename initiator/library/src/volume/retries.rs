@@ -25,7 +25,24 @@ impl Volumes {
         let NamedPath { id, path } = from;
         let verdict = judge(status);
         let policy = self.options.reconnect;
+        let mut elsewhere = false;
+        if verdict == Verdict::WaitForPath {
+            let group = self.subsystem.group_of(&command);
+            if self.path_is_refused(resources.now(), id, group, status) {
+                path.access_is_news(resources);
+            }
+            // Paths that refuse it in turn get it once each without a delay.
+            let line = self.lines.of_group(group);
+            let chooser = self.lines.chooser(line);
+            elsewhere = !chooser.is_closed() && !chooser.has(id.index());
+            elsewhere &= command.tries.sent() as usize <= self.aside.len();
+        }
         if let Some(delay) = command.tries.next(verdict, status, path.retry_delays(), &policy) {
+            if elsewhere {
+                tracing::debug!(peer = path.peer(), %status, "another path is taken");
+                path.liveness().put_off(self.aside[id.index()].delayed.len());
+                return self.wait_again(vec![command]);
+            }
             tracing::debug!(peer = path.peer(), %status, ?delay, sent = command.tries.sent(), "tried again");
             self.log_delayed(resources.now(), path, &command, status, verdict, delay);
             let delayed = &mut self.aside[id.index()].delayed;
@@ -38,9 +55,6 @@ impl Volumes {
 
     /// Those whose delay is over get another try. Says whether there are any.
     pub(crate) fn release_due(&mut self, now: Time) -> bool {
-        if now < self.due() {
-            return false;
-        }
         let due = self.aside.iter_mut().flat_map(|aside| aside.delayed.take_due(now)).collect();
         self.wait_again(due);
         true

@@ -1,8 +1,16 @@
 //! The subsystem: the namespaces behind the paths, and what all paths together mean for I/O.
 //!
-//! A path tells what happens to it alone. I/O fails when none is left to wait for, it waits while any looks at the
+//! A path tells what happens to it alone: whether it is there, and which access states its controller tells. From that
+//! follows which paths are the best for a group of namespaces. I/O fails when none is left to wait for, it waits while any looks at the
 //! namespaces, and it is refused when all are being left.
 
+use std::time::Duration;
+
+use ringfab_reactor::Time;
+use ringfab_spec::Status;
+use ringfab_spec::log::AnaState;
+
+use crate::access::AccessStates;
 use crate::command::Command;
 use crate::namespace::{self, Namespace};
 use crate::request::PathId;
@@ -11,12 +19,16 @@ use crate::request::PathId;
 #[derive(Debug)]
 pub(super) struct Subsystem {
     namespaces: Vec<Namespace>,
+    /// The NQN that the first controller has told of its subsystem.
+    name: Option<String>,
     /// Whether a path has said which namespaces there are.
     known: bool,
     paths: Vec<PathState>,
     state: State,
     /// Whether I/O fails instead of waiting for a path.
     failing: bool,
+    /// Whether a path is being left, so that each answer may be its last.
+    leaving_path: bool,
     /// Whether a namespace may be another one than it was: see [`super::replaced`].
     rescanning: bool,
 }
@@ -33,9 +45,15 @@ pub(super) enum State {
 }
 
 /// A path, as far as it matters to I/O.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct PathState {
     standing: Standing,
+    /// What its controller says of the groups.
+    access: AccessStates,
+    /// Whether it was ready once.
+    was_ready: bool,
+    /// From when on it is well again: see [`PathPolicy::well_for`](crate::PathPolicy::well_for).
+    well_at: Time,
     /// Whether its controller has told that namespaces have changed, and it has not looked at them yet.
     rescanning: bool,
 }
@@ -55,17 +73,102 @@ enum Standing {
 }
 
 impl Subsystem {
-    /// One with so many paths, all of which are still to come.
-    pub(super) fn new(paths: usize) -> Self {
-        let path = PathState { standing: Standing::Awaited, rescanning: false };
+    /// One without paths.
+    pub(super) fn new() -> Self {
         Self {
             namespaces: Vec::new(),
+            name: None,
             known: false,
-            paths: vec![path; paths],
+            paths: Vec::new(),
             state: State::New,
             failing: false,
+            leaving_path: false,
             rescanning: false,
         }
+    }
+
+    /// A path is to come, in a slot without one.
+    pub(super) fn expect_path(&mut self, path: PathId) {
+        let awaited = PathState::new(Standing::Awaited);
+        if self.paths.len() <= path.index() {
+            self.paths.resize(path.index() + 1, PathState::new(Standing::Ended));
+        }
+        self.change(path, |path| *path = awaited);
+    }
+
+    /// Whether it is for others to say which namespaces there are: one is ready, or was while this one never was.
+    pub(super) fn is_known_by_others(&self, path: PathId) -> bool {
+        let is_new = self.known && !self.paths[path.index()].was_ready;
+        let others = self.paths.iter().enumerate().filter(|(index, _)| *index != path.index());
+        others.into_iter().any(|(_, other)| other.standing == Standing::Ready || is_new && other.was_ready)
+    }
+
+    /// The NQN that the first controller has told; this one, if it is the first.
+    pub(super) fn name(&mut self, told: &str) -> &str {
+        self.name.get_or_insert_with(|| told.to_owned())
+    }
+
+    /// The best paths for a group, ascending.
+    pub(super) fn best_paths(&self, group: u32, now: Time) -> Vec<usize> {
+        let ranks: Vec<_> = self.paths.iter().map(|path| path.rank(group, now)).collect();
+        let best = ranks.iter().flatten().min().copied();
+        let is_best = |index: &usize| best.is_some() && ranks[*index] == best;
+        (0..ranks.len()).filter(is_best).collect()
+    }
+
+    /// If access states close each path that is there for a group, and one is there: the longest transition that is
+    /// waited for, when that is what all of them are in.
+    pub(super) fn closed_by(&self, group: u32) -> Option<Option<Duration>> {
+        let there = || self.paths.iter().filter(|path| path.standing == Standing::Ready);
+        there().next()?;
+        let in_transition = there().all(|path| path.access.of_group(group) == AnaState::CHANGE);
+        let longest = || there().filter_map(|path| path.access.transition).max();
+        Some(if in_transition { Some(longest().unwrap_or(TRANSITION)) } else { None })
+    }
+
+    /// When the next path is well again; [`Time::MAX`] for never.
+    pub(super) fn well_at(&self, now: Time) -> Time {
+        let later = self.paths.iter().map(|path| path.well_at).filter(|at| *at > now);
+        later.min().unwrap_or(Time::MAX)
+    }
+
+    /// Whether a path is back, but not used before it has been well for a while, if that can be helped.
+    pub(super) fn is_recovering(&self, path: PathId, now: Time) -> bool {
+        let path = &self.paths[path.index()];
+        path.standing == Standing::Ready && now < path.well_at
+    }
+
+    /// What the controller of a path says of the groups.
+    pub(super) fn access(&self, path: PathId) -> &AccessStates {
+        &self.paths[path.index()].access
+    }
+
+    /// The controller of a path tells these states. Says whether they are others than before, while it is in use.
+    pub(super) fn set_access(&mut self, path: PathId, access: AccessStates) -> bool {
+        let path = &mut self.paths[path.index()];
+        let changed = path.standing == Standing::Ready && path.access != access;
+        path.access = access;
+        changed
+    }
+
+    /// A path has answered a command for a group with a status that is about the path. Says whether that is news about
+    /// an access state: the controller is to be asked for all of them then.
+    pub(super) fn is_refused(&mut self, path: PathId, group: u32, status: Status, until: Time) -> bool {
+        let path = &mut self.paths[path.index()];
+        let state = match status.code() {
+            Status::ANA_INACCESSIBLE => AnaState::INACCESSIBLE,
+            Status::ANA_PERSISTENT_LOSS => AnaState::PERSISTENT_LOSS,
+            Status::ANA_TRANSITION => AnaState::CHANGE,
+            _ => {
+                path.well_at = path.well_at.max(until);
+                return false;
+            }
+        };
+        let tells_states = !path.access.groups().is_empty();
+        if !tells_states {
+            path.well_at = path.well_at.max(until);
+        }
+        path.access.set(group, state)
     }
 
     /// The namespaces in use.
@@ -107,6 +210,11 @@ impl Subsystem {
         self.rescanning
     }
 
+    /// Whether a path is being left.
+    pub(super) fn is_leaving_path(&self) -> bool {
+        self.leaving_path
+    }
+
     /// Whether no path is left.
     pub(super) fn has_ended(&self) -> bool {
         self.paths.iter().all(|path| path.standing == Standing::Ended)
@@ -117,12 +225,14 @@ impl Subsystem {
         self.paths[path.index()].standing == Standing::Overdue
     }
 
-    /// A path takes I/O.
-    pub(super) fn path_is_ready(&mut self, path: PathId) {
+    /// A path takes I/O. It is well from then on.
+    pub(super) fn path_is_ready(&mut self, path: PathId, well_at: Time) {
         if self.state == State::New {
             self.state = State::Usable;
         }
-        self.change(path, |path| path.standing = Standing::Ready);
+        self.change(path, |path| {
+            (path.standing, path.was_ready, path.well_at) = (Standing::Ready, true, well_at);
+        });
     }
 
     /// A path is lost, and what it was about to look at with it.
@@ -131,6 +241,8 @@ impl Subsystem {
             if path.standing == Standing::Ready {
                 path.standing = Standing::Awaited;
             }
+            // The next connection tells its own.
+            path.access = AccessStates::default();
             path.rescanning = false;
         });
     }
@@ -147,7 +259,7 @@ impl Subsystem {
 
     /// A path will not come back.
     pub(super) fn path_has_ended(&mut self, path: PathId) {
-        self.change(path, |path| *path = PathState { standing: Standing::Ended, rescanning: false });
+        self.change(path, |path| *path = PathState::new(Standing::Ended));
     }
 
     /// The controller of a path has told that namespaces have changed, or they were looked at by this path.
@@ -161,9 +273,36 @@ impl Subsystem {
         let all = |which: &[Standing]| self.paths.iter().all(|path| which.contains(&path.standing));
         self.failing = all(&[Standing::Overdue, Standing::Ended]);
         self.rescanning = self.paths.iter().any(|path| path.rescanning);
+        self.leaving_path = self.paths.iter().any(|path| path.standing == Standing::Leaving);
         if self.state == State::Usable && all(&[Standing::Leaving, Standing::Ended]) {
             self.state = State::Leaving;
         }
+    }
+}
+
+/// How long a transition may take where the controller does not say it.
+const TRANSITION: Duration = Duration::from_secs(30);
+
+impl PathState {
+    fn new(standing: Standing) -> Self {
+        let access = AccessStates::default();
+        Self { standing, access, was_ready: false, well_at: Time::ZERO, rescanning: false }
+    }
+
+    /// How good it is for a group, with the smallest number for the best: optimized before others, and well ones before
+    /// those that come and go. `None`: it cannot be used.
+    fn rank(&self, group: u32, now: Time) -> Option<u8> {
+        let standing = match self.standing {
+            Standing::Ready => 0,
+            Standing::Leaving => 4,
+            Standing::Awaited | Standing::Overdue | Standing::Ended => return None,
+        };
+        let access = match self.access.of_group(group) {
+            AnaState::OPTIMIZED => 0,
+            AnaState::NON_OPTIMIZED => 1,
+            _ => return None,
+        };
+        Some(standing + access + if now < self.well_at { 2 } else { 0 })
     }
 }
 
@@ -171,8 +310,14 @@ impl Subsystem {
 mod tests {
     use super::*;
 
-    const ONE: PathId = PathId(0);
-    const OTHER: PathId = PathId(1);
+    const ONE: PathId = PathId::first(0);
+    const OTHER: PathId = PathId::first(1);
+
+    fn two_paths() -> Subsystem {
+        let mut subsystem = Subsystem::new();
+        [ONE, OTHER].into_iter().for_each(|path| subsystem.expect_path(path));
+        subsystem
+    }
 
     fn seen(subsystem: &Subsystem) -> (State, bool, bool) {
         (subsystem.state(), subsystem.is_failing(), subsystem.is_rescanning())
@@ -180,8 +325,8 @@ mod tests {
 
     #[test]
     fn io_fails_when_there_is_no_path_left_to_wait_for() {
-        let mut subsystem = Subsystem::new(2);
-        subsystem.path_is_ready(ONE);
+        let mut subsystem = two_paths();
+        subsystem.path_is_ready(ONE, Time::ZERO);
         subsystem.path_is_lost(ONE);
         subsystem.path_is_overdue(ONE);
         assert_eq!(seen(&subsystem), (State::Usable, false, false), "the other one is still to come");
@@ -190,15 +335,15 @@ mod tests {
         assert_eq!((seen(&subsystem), subsystem.has_ended()), ((State::Usable, true, false), false));
         subsystem.path_is_lost(ONE);
         assert!(subsystem.is_failing(), "a loss is no reason to wait again");
-        subsystem.path_is_ready(ONE);
+        subsystem.path_is_ready(ONE, Time::ZERO);
         assert!(!subsystem.is_failing());
     }
 
     #[test]
     fn io_waits_as_long_as_a_path_that_is_there_looks_at_the_namespaces() {
-        let mut subsystem = Subsystem::new(2);
+        let mut subsystem = two_paths();
         for path in [ONE, OTHER] {
-            subsystem.path_is_ready(path);
+            subsystem.path_is_ready(path, Time::ZERO);
             subsystem.set_rescanning(path, true);
         }
         subsystem.set_rescanning(ONE, false);
@@ -211,9 +356,9 @@ mod tests {
 
     #[test]
     fn new_io_is_refused_when_every_path_is_being_left_or_has_ended() {
-        let mut subsystem = Subsystem::new(2);
+        let mut subsystem = two_paths();
         assert_eq!(subsystem.state(), State::New);
-        subsystem.path_is_ready(ONE);
+        subsystem.path_is_ready(ONE, Time::ZERO);
         subsystem.leave_path(ONE);
         assert_eq!(subsystem.state(), State::Usable, "the other one is still to come");
         subsystem.path_has_ended(OTHER);

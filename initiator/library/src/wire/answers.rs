@@ -44,6 +44,11 @@ pub(crate) fn is_namespace_change(entry: &CompletionEntry) -> bool {
     event.as_notice() == Some(NoticeInfo::NAMESPACE_ATTRIBUTE_CHANGED)
 }
 
+/// Whether an event says that access states changed.
+pub(crate) fn is_access_change(entry: &CompletionEntry) -> bool {
+    AsyncEvent::from_bits(entry.dw0.get()).as_notice() == Some(NoticeInfo::ANA_CHANGE)
+}
+
 /// Whether an event says that the discovery log page changed.
 pub(crate) fn is_discovery_log_change(entry: &CompletionEntry) -> bool {
     let event = AsyncEvent::from_bits(entry.dw0.get());
@@ -137,6 +142,10 @@ pub(crate) struct ControllerFacts {
     pub(crate) retry_delays: RetryDelays,
     /// Whether it tells access states (ANA).
     pub(crate) access_states: bool,
+    /// Its access groups at most (NANAGRPID).
+    pub(crate) access_groups_max: u32,
+    /// Whether it tells when access states change.
+    pub(crate) access_notices: bool,
     pub(crate) commands: OptionalCommands,
     pub(crate) volatile_write_cache: bool,
     /// Whether it has the Disconnect command.
@@ -177,6 +186,8 @@ fn controller_facts(page: &IdentifyController) -> ControllerFacts {
             anatt: (page.anatt > 0).then(|| Duration::from_secs(page.anatt.into())),
         },
         access_states: page.cmic.ana(),
+        access_groups_max: page.nanagrpid.get(),
+        access_notices: page.cmic.ana() && page.oaes.ana_change_notices(),
         commands: OptionalCommands {
             discard: page.oncs.dataset_management(),
             write_zeroes: page.oncs.write_zeroes(),

@@ -10,11 +10,11 @@ use ringfab_fabric::rdma::RemoteBuffer;
 use ringfab_spec::features::{AsyncEventConfiguration, FeatureId, HostBehaviorSupport, NumberOfQueues};
 use ringfab_spec::identify::{Cns, NamespaceList};
 use ringfab_spec::lba_status::LbaStatusAction;
-use ringfab_spec::log::LogId;
+use ringfab_spec::log::{AnaLogParameter, LogId};
 use ringfab_spec::nqn::NqnError;
 use ringfab_spec::property::{Configuration, ShutdownNotification, offset};
 use ringfab_spec::rdma_cm;
-use ringfab_spec::sqe::{AuthenticationCommand, ConnectData, PropertySize};
+use ringfab_spec::sqe::{AuthenticationCommand, ConnectData, LogPageDword10, PropertySize};
 use ringfab_spec::{CompletionEntry, Nqn, SglDescriptor, SubmissionEntry};
 
 use crate::identity::HostIdentity;
@@ -165,6 +165,15 @@ pub(crate) fn changed_namespaces(length: u32) -> SubmissionEntry {
     log_page(LogId::CHANGED_NAMESPACE_LIST.0, NSID_ALL, 0, length)
 }
 
+/// The log page of access states from a byte on, without the namespaces of each group.
+pub(crate) fn access_log(offset: u32, length: u32) -> SubmissionEntry {
+    let mut entry = log_page(LogId::ANA.0, NSID_ALL, offset.into(), length);
+    let parameter = AnaLogParameter::default().with_groups_only(true).bits();
+    let dword = LogPageDword10::from_bits(entry.cdw10.get()).with_lsp(parameter);
+    entry.cdw10.set(dword.bits());
+    entry
+}
+
 /// Get Log Page, clearing its event; `length` is a multiple of four.
 pub(crate) fn log_page(page: u8, nsid: u32, offset: u64, length: u32) -> SubmissionEntry {
     SubmissionEntry::get_log_page(NO_CID, page, nsid, offset, length, false)
@@ -180,6 +189,7 @@ pub(crate) fn set_queue_count(queues: u16) -> SubmissionEntry {
 pub(crate) fn set_event_config(facts: &ControllerFacts) -> SubmissionEntry {
     let value = AsyncEventConfiguration::default()
         .with_namespace_attribute_notices(facts.namespace_attribute_notices)
+        .with_ana_change_notices(facts.access_notices)
         .with_discovery_log_notices(facts.discovery_log_notices);
     SubmissionEntry::set_features(NO_CID, FeatureId::ASYNC_EVENT_CONFIGURATION.0, false, value.bits())
 }

@@ -13,7 +13,7 @@ use ringfab_fabric::rdma::{
 };
 use ringfab_memory::{Buffer, ClassLayout, Pool};
 use ringfab_reactor::{Reactor, ReactorConfig, Wait};
-use ringfab_spec::log::AsyncEvent;
+use ringfab_spec::log::{AnaGroupDescriptor, AnaLogHeader, AnaState, AsyncEvent, LogId};
 use ringfab_spec::rdma_cm::{Accept, Reject, RejectStatus, Request};
 use ringfab_spec::{CompletionEntry, FabricsType, FromBytes, IntoBytes, Sgl, Status, SubmissionEntry};
 
@@ -60,6 +60,12 @@ pub(crate) struct Peer {
     pub(crate) changed: Vec<u32>,
     /// Blocks of its namespace.
     pub(crate) blocks: u64,
+    /// The access states that it tells (ANA), if it does: its namespaces are in group 1.
+    pub(crate) access: Option<Vec<(u32, AnaState)>>,
+    /// How often it was asked for them.
+    pub(crate) access_told: u32,
+    /// What it answers to I/O commands instead of executing them.
+    pub(crate) refuses_io: Option<Status>,
     /// Identify commands so far, by what they asked for.
     pub(crate) identified: Vec<u8>,
     /// The Asynchronous Event Request that waits for an event.
@@ -115,6 +121,9 @@ impl Peer {
             traffic_based_keep_alive: false,
             keep_alives: 0,
             blocks: BLOCKS as u64,
+            access: None,
+            access_told: 0,
+            refuses_io: None,
             identified: Vec::new(),
             event_request: None,
             withheld: Vec::new(),
@@ -196,6 +205,9 @@ impl Peer {
                 return;
             }
             *left -= 1;
+        }
+        if is_io && let Some(status) = self.refuses_io {
+            return self.respond(queue_pair, entry, status, 0);
         }
         assert_eq!(entry.fuse(), 0, "no half of a fused command is ever sent");
         let from_host = if is_io {
@@ -305,6 +317,13 @@ impl Peer {
                 self.write_data(queue_pair, entry, &data);
             }
             0x02 if self.faults.mute_log => return self.withheld.push((queue_pair, entry)),
+            0x02 if entry.lid() == LogId::ANA.0 => {
+                self.access_told += 1;
+                let page = self.access_page();
+                let from = (entry.lpo() as usize).min(page.len());
+                let part = page[from..].iter().copied().take(entry.log_length() as usize).collect::<Vec<_>>();
+                self.write_data(queue_pair, entry, &part);
+            }
             0x02 => {
                 let page = list(&self.changed);
                 self.write_data(queue_pair, entry, &page[..entry.log_length() as usize]);
@@ -381,6 +400,16 @@ impl Peer {
         }
     }
 
+    /// The log page of access states, of groups only.
+    fn access_page(&self) -> Vec<u8> {
+        let groups = self.access.as_deref().unwrap_or_default();
+        let mut page = AnaLogHeader::new(1, groups.len() as u16).as_bytes().to_vec();
+        for (group, state) in groups {
+            page.extend(AnaGroupDescriptor::new(*group, *state, 1, 0).as_bytes());
+        }
+        page
+    }
+
     fn property(&self, offset: u32) -> u64 {
         let ready = self.cc & 1 != 0 && !self.faults.never_ready;
         match offset {
@@ -397,6 +426,7 @@ impl Peer {
             0 => {
                 data[..8].copy_from_slice(&self.blocks.to_le_bytes());
                 data[33] = self.announced.dlfeat;
+                data[92] = u8::from(self.access.is_some());
                 data[104..120].fill(if self.faults.other_nguid { 2 } else { 1 });
                 data[128..130].copy_from_slice(&self.announced.metadata_bytes.to_le_bytes());
                 data[130] = 12;
@@ -405,6 +435,11 @@ impl Peer {
                 data[4..8].copy_from_slice(b"S123");
                 data[77] = 4;
                 data[258] = self.announced.acl;
+                if let Some(groups) = &self.access {
+                    (data[76], data[93], data[342]) = (1 << 3, 1 << 3, 2);
+                    data[344] = 200;
+                    data[348] = groups.len().max(1) as u8;
+                }
                 data[96] = u8::from(self.traffic_based_keep_alive) << 6;
                 data[320] = 1;
                 data[520..522].copy_from_slice(&self.announced.oncs.to_le_bytes());

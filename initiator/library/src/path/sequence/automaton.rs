@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! attach    Connect, [authenticate], [over TLS], Capabilities, Version, Enable, ReadyStatus*, Identify, Limits,
-//!           [HostBehavior], QueueCount, EventConfig, (EstablishQueue, ConnectQueue, [authenticate])*, Followers,
+//!           [HostBehavior], [AccessLog*], QueueCount, EventConfig, (EstablishQueue, ConnectQueue, [authenticate])*, Followers,
 //!           namespaces
 //! discovery Connect, [authenticate], [over TLS], Capabilities, Version, Enable, ReadyStatus*, Identify, [EventConfig]
 //! follower  (EstablishQueue, ConnectQueue, [authenticate])*
-//! rescan    ChangedLog, namespaces, once more if namespaces have changed meanwhile
+//! rescan    ChangedLog, [AccessLog*], namespaces, once more if namespaces have changed meanwhile
+//! access    AccessLog*
 //! again     authenticate, for each queue that has; over TLS with a key that was made so, the first makes another one
 //! shutdown  Flush*, Disconnect*, ShutdownSet, ShutdownStatus*
 //! namespaces: List*, (Namespace, [Descriptors])*, [Listed]
@@ -82,7 +83,11 @@ impl Sequence {
             }
             SequenceStep::Identify => SequenceStep::Limits,
             SequenceStep::Limits if has_retry_delays => SequenceStep::HostBehavior,
+            SequenceStep::Limits | SequenceStep::HostBehavior if self.facts.controller.access_states => {
+                SequenceStep::AccessLog(0)
+            }
             SequenceStep::Limits | SequenceStep::HostBehavior => SequenceStep::QueueCount,
+            SequenceStep::AccessLog(from) => return self.after_access_log(context, from),
             SequenceStep::QueueCount => SequenceStep::EventConfig,
             SequenceStep::EventConfig => {
                 self.facts.decide_queues(&self.options, self.share.engines)?;
@@ -137,10 +142,27 @@ impl Sequence {
         }
     }
 
+    /// A part of the log page of access states.
+    fn after_access_log(&mut self, context: &mut Context<'_>, from: u32) -> Result<Next, Cause> {
+        if let Some(next) = self.access.after(from, &self.facts.controller)? {
+            return Ok(Next::Step(next));
+        }
+        context.reports.push(PathEvent::Access(self.access.states()));
+        Ok(match self.purpose {
+            Purpose::Attach => Next::Step(SequenceStep::QueueCount),
+            Purpose::Rescan => Next::Step(self.namespaces.begin(self.options.url.namespace)),
+            _ => Next::End,
+        })
+    }
+
     /// The namespaces that have changed. If others have meanwhile, the list is not all.
     fn after_changed_log(&mut self, context: &mut Context<'_>) -> SequenceStep {
         if !self.namespaces.again {
             context.reports.push(PathEvent::Changes(self.namespaces.list().to_vec()));
+        }
+        // A namespace may be in a group that was not there before.
+        if self.facts.controller.access_states {
+            return SequenceStep::AccessLog(0);
         }
         self.namespaces.begin(self.options.url.namespace)
     }
@@ -158,7 +180,8 @@ impl Sequence {
     fn all_scanned(&mut self, context: &mut Context<'_>) -> Next {
         let (found, listed) = self.namespaces.take();
         if self.purpose == Purpose::Attach {
-            context.reports.push(PathEvent::Identified { found, listed });
+            let subsystem = self.facts.controller.names.subsystem.clone();
+            context.reports.push(PathEvent::Identified { found, listed, subsystem });
             return Next::End;
         }
         let again = std::mem::take(&mut self.namespaces.again);

@@ -2,6 +2,7 @@
 //!
 //! [`automaton`] says which step follows. Here each step becomes a command, and its answer is taken.
 
+mod access;
 mod authentication;
 mod automaton;
 mod facts;
@@ -22,6 +23,7 @@ use super::io_queues::IoQueues;
 use super::keep_alive::KeepAlive;
 use super::queues::ADMIN_QUEUE_SIZE;
 use super::reports::{PathEvent, Reports};
+use crate::access::AccessStates;
 use crate::authentication::{AuthenticationFailure, Keys};
 use crate::command::{Command, Direction, Owner};
 use crate::error::{Cause, ConnectError, Step};
@@ -33,6 +35,7 @@ use crate::url::Transport;
 use crate::wire;
 use crate::wire::data::{AnswerData, Short};
 use crate::work::Task;
+use access::AccessLog;
 use authentication::{Authentication, Stage};
 use facts::Facts;
 use namespaces::NamespaceScan;
@@ -51,6 +54,8 @@ enum Purpose {
     Attach,
     /// Looking at the namespaces again, while I/O runs.
     Rescan,
+    /// Reading the access states, while I/O runs.
+    Access,
     /// Authenticating again, while I/O runs.
     Reauthenticate,
     Shutdown,
@@ -121,6 +126,7 @@ pub(super) struct Sequence {
     tries: Tries,
     facts: Facts,
     namespaces: NamespaceScan,
+    access: AccessLog,
     authentication: Authentication,
     /// Whether the queue that has connected has to authenticate.
     asked: bool,
@@ -148,6 +154,7 @@ impl Sequence {
             tries: Tries::default(),
             facts: Facts::default(),
             namespaces: NamespaceScan::default(),
+            access: AccessLog::default(),
             extra_time: Duration::ZERO,
             scratch: Scratch(None),
             flushes: Vec::new(),
@@ -207,6 +214,25 @@ impl Sequence {
         }
         self.purpose = Purpose::Rescan;
         self.start(context, SequenceStep::ChangedLog)
+    }
+
+    /// Reads the access states, where the controller tells any; once more if it is asked while something else runs.
+    pub(super) fn read_access(&mut self, context: &mut Context<'_>) -> Action {
+        if !self.facts.controller.access_states {
+            return Action::Nothing;
+        }
+        if let Some(step) = self.step {
+            // One that has just begun tells the latest.
+            self.access.again |= step != SequenceStep::AccessLog(0);
+            return Action::Nothing;
+        }
+        self.purpose = Purpose::Access;
+        self.start(context, SequenceStep::AccessLog(0))
+    }
+
+    /// The access states, as they were read last.
+    pub(super) fn access(&self) -> Arc<AccessStates> {
+        self.access.states()
     }
 
     /// Authenticates each queue again that has authenticated, with these keys if there are any. I/O goes on meanwhile.
@@ -279,8 +305,12 @@ impl Sequence {
     /// Nothing runs: what was put off begins.
     fn go_idle(&mut self, context: &mut Context<'_>) -> Action {
         // I/O waits for a scan, and for no authentication.
-        if self.purpose == Purpose::Reauthenticate && std::mem::take(&mut self.namespaces.again) {
+        let for_io = matches!(self.purpose, Purpose::Reauthenticate | Purpose::Access);
+        if for_io && std::mem::take(&mut self.namespaces.again) {
             return self.rescan(context);
+        }
+        if self.purpose != Purpose::Shutdown && std::mem::take(&mut self.access.again) {
+            return self.read_access(context);
         }
         if std::mem::take(&mut self.reauthenticates) {
             return self.authenticate_again(context);
@@ -348,6 +378,7 @@ impl Sequence {
     /// The connections end.
     pub(super) fn stop(&mut self) {
         (self.step, self.namespaces.again, self.extra_time) = (None, false, Duration::ZERO);
+        self.access = AccessLog::default();
         (self.asked, self.reauthenticates) = (false, false);
         self.authentication.reset();
     }
@@ -409,6 +440,7 @@ impl Sequence {
             SequenceStep::Enable => (0, wire::set_enabled(&facts.capabilities)),
             SequenceStep::ReadyStatus | SequenceStep::ShutdownStatus => (0, wire::get_status()),
             SequenceStep::ShutdownSet => (0, wire::set_shutdown(&facts.capabilities)),
+            SequenceStep::AccessLog(from) => (0, wire::access_log(from, SCRATCH_BYTES as u32)),
             SequenceStep::QueueCount => (0, wire::set_queue_count(queues_wanted(&self.options, self.share))),
             SequenceStep::EventConfig => (0, wire::set_event_config(&facts.controller)),
             SequenceStep::Identify => (0, wire::identify_controller()),
@@ -557,14 +589,19 @@ impl Sequence {
         received: usize,
     ) -> Result<(), Cause> {
         let queues_wanted = queues_wanted(&self.options, self.share);
-        let (facts, namespaces, authentication) =
-            (&mut self.facts, &mut self.namespaces, &mut self.authentication);
+        let (facts, namespaces, access) = (&mut self.facts, &mut self.namespaces, &mut self.access);
+        let authentication = &mut self.authentication;
         let short = |short: Short| short.cause(step.command());
         let mut learn = |room: &[u8]| {
             let data = AnswerData::new(room, received);
             if step.is_message() {
                 data.require(AuthHeader::SIZE).map_err(short)?;
                 authentication.on_message(data.received());
+            }
+            if let SequenceStep::AccessLog(from) = step
+                && entry.status().is_success()
+            {
+                access.learn(from, data);
             }
             facts.learn(step, entry, data, queues_wanted).map_err(short)?;
             namespaces.learn(step, entry, data, facts)

@@ -25,6 +25,8 @@ pub(in crate::path) enum SequenceStep {
     Limits,
     /// Set Features, Host Behavior Support, where the controller has delays for another try.
     HostBehavior,
+    /// Get Log Page, access states (ANA), from this byte on.
+    AccessLog(u32),
     /// Set Features, Number of Queues.
     QueueCount,
     /// Set Features, Asynchronous Event Configuration.
@@ -92,6 +94,7 @@ impl SequenceStep {
             SequenceStep::EventConfig => "Set Features (Asynchronous Event Configuration)",
             SequenceStep::List(_) | SequenceStep::Listed(_) => "Identify (active namespaces)",
             SequenceStep::Namespace(_) | SequenceStep::Descriptors(_) => "Identify Namespace",
+            SequenceStep::AccessLog(_) => "Get Log Page (access states)",
             SequenceStep::ChangedLog => "Get Log Page (changed namespaces)",
             SequenceStep::Flush(_) => "Flush",
             SequenceStep::Disconnect(_) => "Disconnect",
@@ -106,6 +109,7 @@ impl SequenceStep {
             self,
             SequenceStep::Limits
                 | SequenceStep::HostBehavior
+                | SequenceStep::AccessLog(_)
                 | SequenceStep::EventConfig
                 | SequenceStep::Descriptors(_)
                 | SequenceStep::ChangedLog
@@ -142,6 +146,7 @@ impl SequenceStep {
                 | SequenceStep::Namespace(_)
                 | SequenceStep::Descriptors(_)
                 | SequenceStep::ChangedLog
+                | SequenceStep::AccessLog(_)
                 | SequenceStep::Authenticate(_, Stage::Receive)
         )
     }
