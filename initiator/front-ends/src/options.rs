@@ -316,21 +316,33 @@ mod tests {
         otherwise: String,
     }
 
+    /// The option in the address, and its twin.
+    struct Said<'a> {
+        in_address: &'a str,
+        argument: &'a str,
+    }
+
+    /// What holds with both, and without the twin.
+    struct Holds<'a> {
+        given: &'a str,
+        otherwise: &'a str,
+    }
+
     fn row(
         name: &'static str,
         transport: &'static str,
-        (in_address, argument): (&str, &str),
+        said: Said<'_>,
         held: fn(&ConnectOptions) -> String,
-        (given, otherwise): (&str, &str),
+        holds: Holds<'_>,
     ) -> Row {
         Row {
             name,
             transport,
-            in_address: in_address.to_owned(),
-            arguments: argument.split(' ').map(str::to_owned).collect(),
+            in_address: said.in_address.to_owned(),
+            arguments: said.argument.split(' ').map(str::to_owned).collect(),
             held,
-            given: given.to_owned(),
-            otherwise: otherwise.to_owned(),
+            given: holds.given.to_owned(),
+            otherwise: holds.otherwise.to_owned(),
         }
     }
 
@@ -365,7 +377,13 @@ mod tests {
             );
             key
         };
-        row("keys", "tcp", (&format!("keys={far}"), &format!("--keys={near}")), held, (&near, &far))
+        row(
+            "keys",
+            "tcp",
+            Said { in_address: &format!("keys={far}"), argument: &format!("--keys={near}") },
+            held,
+            Holds { given: &near, otherwise: &far },
+        )
     }
 
     fn keys(folder: &std::path::Path) -> Vec<Row> {
@@ -385,23 +403,23 @@ mod tests {
             row(
                 "dhchap_key",
                 "tcp",
-                (&format!("dhchap_key={far}"), &format!("--dhchap-key={near}")),
+                Said { in_address: &format!("dhchap_key={far}"), argument: &format!("--dhchap-key={near}") },
                 host,
-                (&near, &far),
+                Holds { given: &near, otherwise: &far },
             ),
             row(
                 "dhchap_controller_key",
                 "tcp",
-                (&both, &format!("--dhchap-controller-key={near}")),
+                Said { in_address: &both, argument: &format!("--dhchap-controller-key={near}") },
                 controller,
-                (&near, &far),
+                Holds { given: &near, otherwise: &far },
             ),
             row(
                 "tls_key",
                 "tcp",
-                (&format!("tls_key={far_tls}"), &format!("--tls-key={tls}")),
+                Said { in_address: &format!("tls_key={far_tls}"), argument: &format!("--tls-key={tls}") },
                 of_tls,
-                (&tls, &far_tls),
+                Holds { given: &tls, otherwise: &far_tls },
             ),
         ]
     }
@@ -415,75 +433,75 @@ mod tests {
             row(
                 "ns",
                 "tcp",
-                ("ns=7", "--nsid=1"),
+                Said { in_address: "ns=7", argument: "--nsid=1" },
                 |it| format!("{:?}", it.url.namespace),
-                ("Some(1)", "Some(7)"),
+                Holds { given: "Some(1)", otherwise: "Some(7)" },
             ),
             row(
                 "hostnqn",
                 "tcp",
-                (&format!("hostnqn={you}"), &format!("--hostnqn={me}")),
+                Said { in_address: &format!("hostnqn={you}"), argument: &format!("--hostnqn={me}") },
                 |it| it.host.nqn.clone(),
-                (&me, &you),
+                Holds { given: &me, otherwise: &you },
             ),
             row(
                 "hostid",
                 "tcp",
-                (&format!("hostid={other_id}"), &format!("--hostid={id}")),
+                Said { in_address: &format!("hostid={other_id}"), argument: &format!("--hostid={id}") },
                 |it| it.host.id.to_string(),
-                (id, other_id),
+                Holds { given: id, otherwise: other_id },
             ),
             row(
                 "queues",
                 "tcp",
-                ("queues=8", "--queues=1"),
+                Said { in_address: "queues=8", argument: "--queues=1" },
                 |it| it.url.queues.unwrap_or(it.queues).to_string(),
-                ("1", "8"),
+                Holds { given: "1", otherwise: "8" },
             ),
             row(
                 "depth",
                 "tcp",
-                ("depth=256", "--depth=128"),
+                Said { in_address: "depth=256", argument: "--depth=128" },
                 |it| it.url.depth.unwrap_or(it.depth).to_string(),
-                ("128", "256"),
+                Holds { given: "128", otherwise: "256" },
             ),
             row(
                 "keepalive",
                 "tcp",
-                ("keepalive=60", "--keep-alive=10s"),
+                Said { in_address: "keepalive=60", argument: "--keep-alive=10s" },
                 |it| it.url.keep_alive_s.map_or(it.keep_alive.as_secs(), u64::from).to_string(),
-                ("10", "60"),
+                Holds { given: "10", otherwise: "60" },
             ),
             row(
                 "provider",
                 "rdma",
-                ("provider=verbs", "--provider=iwarp"),
+                Said { in_address: "provider=verbs", argument: "--provider=iwarp" },
                 |it| it.url.provider.to_string(),
-                ("iwarp", "verbs"),
+                Holds { given: "iwarp", otherwise: "verbs" },
             ),
             row(
                 "crc",
                 "rdma",
-                ("crc=on", "--no-crc"),
+                Said { in_address: "crc=on", argument: "--no-crc" },
                 |it| format!("{:?}", it.url.crc),
-                ("Some(false)", "Some(true)"),
+                Holds { given: "Some(false)", otherwise: "Some(true)" },
             ),
             row(
                 "tls",
                 "tcp",
-                ("tls=off", "--tls"),
+                Said { in_address: "tls=off", argument: "--tls" },
                 |it| format!("{:?}", it.url.tls),
-                ("Some(true)", "Some(false)"),
+                Holds { given: "Some(true)", otherwise: "Some(false)" },
             ),
             row(
                 "concat",
                 "tcp",
-                (
-                    "concat=off&dhchap_key=keyring:none",
-                    "--concat --dhchap-key=DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:",
-                ),
+                Said {
+                    in_address: "concat=off&dhchap_key=keyring:none",
+                    argument: "--concat --dhchap-key=DHHC-1:00:ycnJycnJycnJycnJycnJycnJycnJycnJycnJycnJyclx132H:",
+                },
                 |it| it.concatenates().to_string(),
-                ("true", "false"),
+                Holds { given: "true", otherwise: "false" },
             ),
         ]
     }

@@ -17,9 +17,10 @@ fn attached(announced: Announced) -> (Host, Peer, ControllerId) {
 }
 
 fn submit(
-    (host, peer, controller): &mut (Host, Peer, ControllerId),
+    attached: &mut (Host, Peer, ControllerId),
     operation: IoOperation,
 ) -> Result<Result<(), IoError>, SubmitError> {
+    let (host, peer, controller) = attached;
     match host.submit(*controller, IoRequest { nsid: 1, tag: 1, operation }) {
         Ok(()) => Ok(done(host, peer).result),
         Err(refused) => Err(refused.reason),

@@ -298,14 +298,16 @@ fn assemble(
     let shared = Shared::new(&pool).ok_or_else(|| io::Error::other("the pool has no buffer"))?;
     let served = target.served();
     let disks = Disks::open_all(&served, opened, &mut reactor, &shared);
-    let tables = (Namespaces::of(&served), disks);
+    let namespaces = Namespaces::of(&served);
     let queues = cores.iter().map(CoreSender::to_queues).collect();
     let resources = Resources::new(
         reactor,
         transports,
         target,
-        (served, workers),
-        tables,
+        served,
+        workers,
+        namespaces,
+        disks,
         shared,
         pool,
         admin_pool,

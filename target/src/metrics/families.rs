@@ -66,13 +66,20 @@ fn shown(mut labels: Labels) -> Labels {
     labels
 }
 
+/// What a family is called, and what it counts in.
+struct Names<'a> {
+    name: &'a str,
+    help: &'a str,
+    unit: Option<Unit>,
+}
+
 /// Writes one family after the other.
 struct Writer<'a>(DescriptorEncoder<'a>);
 
 impl Writer<'_> {
     fn family<T>(
         &mut self,
-        (name, help, unit): (&str, &str, Option<Unit>),
+        names: Names<'_>,
         kind: MetricType,
         samples: impl IntoIterator<Item = (Labels, T)>,
         write: impl Fn(&mut MetricEncoder<'_>, T) -> fmt::Result,
@@ -81,7 +88,7 @@ impl Writer<'_> {
         if samples.peek().is_none() {
             return Ok(());
         }
-        let mut family = self.0.encode_descriptor(name, help, unit.as_ref(), kind)?;
+        let mut family = self.0.encode_descriptor(names.name, names.help, names.unit.as_ref(), kind)?;
         for (labels, value) in samples {
             let labels = shown(labels);
             if labels.is_empty() {
@@ -100,7 +107,7 @@ impl Writer<'_> {
         unit: Option<Unit>,
         samples: impl IntoIterator<Item = (Labels, u64)>,
     ) -> fmt::Result {
-        self.family((name, help, unit), MetricType::Counter, samples, |encoder, value| {
+        self.family(Names { name, help, unit }, MetricType::Counter, samples, |encoder, value| {
             encoder.encode_counter::<NoLabelSet, u64, u64>(&value, None)
         })
     }
@@ -112,7 +119,7 @@ impl Writer<'_> {
         unit: Option<Unit>,
         samples: impl IntoIterator<Item = (Labels, u64)>,
     ) -> fmt::Result {
-        self.family((name, help, unit), MetricType::Gauge, samples, |encoder, value| {
+        self.family(Names { name, help, unit }, MetricType::Gauge, samples, |encoder, value| {
             encoder.encode_gauge(&value)
         })
     }
@@ -123,7 +130,7 @@ impl Writer<'_> {
         help: &str,
         samples: impl IntoIterator<Item = (Labels, Labels)>,
     ) -> fmt::Result {
-        self.family((name, help, None), MetricType::Info, samples, |encoder, labels| {
+        self.family(Names { name, help, unit: None }, MetricType::Info, samples, |encoder, labels| {
             encoder.encode_info(&shown(labels))
         })
     }
@@ -134,7 +141,8 @@ impl Writer<'_> {
         help: &str,
         samples: impl IntoIterator<Item = (Labels, &'h Histogram)>,
     ) -> fmt::Result {
-        self.family((name, help, Some(Unit::Seconds)), MetricType::Histogram, samples, |encoder, value| {
+        let names = Names { name, help, unit: Some(Unit::Seconds) };
+        self.family(names, MetricType::Histogram, samples, |encoder, value| {
             let sum = value.sum_ns as f64 / 1e9;
             encoder.encode_histogram::<NoLabelSet>(sum, value.count(), &buckets(value), None)
         })

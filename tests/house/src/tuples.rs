@@ -1,5 +1,5 @@
 //! No limit shapes a type. A list of parameters that takes a tuple apart lacks a type, or hides parameters from Clippy,
-//! which counts them. `tests/tuples.toml` has the files in which there still are some.
+//! which counts them. `tests/tuples.toml` would have the files in which there are some: there are none.
 
 use crate::files;
 use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};

@@ -28,7 +28,18 @@ pub(crate) struct Export {
 }
 
 /// Why a request is refused: for the client's program, and for its user.
-pub(crate) type Refusal = (Errno, &'static str);
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) errno: Errno,
+    /// For people.
+    pub(crate) text: &'static str,
+}
+
+impl Refusal {
+    pub(crate) const fn new(errno: Errno, text: &'static str) -> Self {
+        Self { errno, text }
+    }
+}
 
 impl Export {
     /// Size in bytes.
@@ -79,20 +90,22 @@ impl Export {
             Command::WriteZeroes => flag::FUA | flag::NO_HOLE,
             Command::BlockStatus => flag::REQ_ONE,
             Command::Write | Command::Trim | Command::Flush => flag::FUA,
-            Command::Disconnect | Command::Other(_) => return Err((Errno::Inval, "unknown command")),
+            Command::Disconnect | Command::Other(_) => {
+                return Err(Refusal::new(Errno::Inval, "unknown command"));
+            }
         };
         if request.flags & !allowed != 0 {
-            return Err((Errno::Inval, "a flag that this command does not have"));
+            return Err(Refusal::new(Errno::Inval, "a flag that this command does not have"));
         }
         if self.removed {
-            return Err((Errno::Io, REMOVED));
+            return Err(Refusal::new(Errno::Io, REMOVED));
         }
         if request.command == Command::Flush {
             return Ok(());
         }
         let writes = !matches!(request.command, Command::Read | Command::BlockStatus);
         if writes && self.is_read_only() {
-            return Err((Errno::Perm, "the export is read only"));
+            return Err(Refusal::new(Errno::Perm, "the export is read only"));
         }
         let (sent_trim, sent_zeroes) =
             (request.command == Command::Trim, request.command == Command::WriteZeroes);
@@ -100,7 +113,7 @@ impl Export {
         let unsupported = (sent_trim && offered & export::SEND_TRIM == 0)
             || (sent_zeroes && offered & export::SEND_WRITE_ZEROES == 0);
         if unsupported {
-            return Err((Errno::NotSup, "the controller does not do this"));
+            return Err(Refusal::new(Errno::NotSup, "the controller does not do this"));
         }
         self.check_range(request)
     }
@@ -108,17 +121,17 @@ impl Export {
     fn check_range(&self, request: &Request) -> Result<(), Refusal> {
         let length = u64::from(request.length);
         if request.command == Command::BlockStatus && length == 0 {
-            return Err((Errno::Inval, "the status of no bytes"));
+            return Err(Refusal::new(Errno::Inval, "the status of no bytes"));
         }
         let end = request.offset.checked_add(length).filter(|end| *end <= self.bytes());
         if end.is_none() {
             let grows = matches!(request.command, Command::Write | Command::WriteZeroes);
             let error = if grows { Errno::NoSpc } else { Errno::Inval };
-            return Err((error, "beyond the end of the export"));
+            return Err(Refusal::new(error, "beyond the end of the export"));
         }
         let moves_data = matches!(request.command, Command::Read | Command::Write);
         if moves_data && request.length > REQUEST_BYTES_MAX {
-            return Err((Errno::Overflow, "larger than the maximum block size"));
+            return Err(Refusal::new(Errno::Overflow, "larger than the maximum block size"));
         }
         Ok(())
     }
@@ -189,7 +202,7 @@ pub(crate) mod tests {
             (Command::Other(7), 0, 0, 0, Errno::Inval),
         ] {
             let request = request(command, flags, offset, length);
-            assert_eq!(export.check(&request).expect_err("refused").0, error, "{request:?}");
+            assert_eq!(export.check(&request).expect_err("refused").errno, error, "{request:?}");
         }
         assert!(export.check(&request(Command::Read, flag::DF, end - 4096, 4096)).is_ok());
         assert!(
@@ -214,7 +227,7 @@ pub(crate) mod tests {
             export::READ_ONLY
         );
         for command in [Command::Write, Command::Trim, Command::WriteZeroes] {
-            assert_eq!(export.check(&request(command, 0, 0, 4096)).expect_err("refused").0, Errno::Perm);
+            assert_eq!(export.check(&request(command, 0, 0, 4096)).expect_err("refused").errno, Errno::Perm);
         }
         assert!(export.check(&request(Command::Flush, 0, 0, 0)).is_ok());
     }
@@ -225,7 +238,10 @@ pub(crate) mod tests {
         export.namespace.write_zeroes_blocks_max = 0;
         export.namespace.discard_blocks_max = 0;
         assert_eq!(export.flags(true) & (export::SEND_TRIM | export::SEND_WRITE_ZEROES), 0);
-        assert_eq!(export.check(&request(Command::Trim, 0, 0, 4096)).expect_err("refused").0, Errno::NotSup);
+        assert_eq!(
+            export.check(&request(Command::Trim, 0, 0, 4096)).expect_err("refused").errno,
+            Errno::NotSup
+        );
     }
 
     #[test]
@@ -237,7 +253,7 @@ pub(crate) mod tests {
     fn every_request_of_an_export_that_was_removed_is_refused_with_the_reason() {
         let export = Export { removed: true, ..export() };
         for command in [Command::Read, Command::Write, Command::Flush, Command::Trim, Command::WriteZeroes] {
-            assert_eq!(export.check(&request(command, 0, 0, 4096)), Err((Errno::Io, REMOVED)));
+            assert_eq!(export.check(&request(command, 0, 0, 4096)), Err(Refusal::new(Errno::Io, REMOVED)));
         }
     }
 
@@ -260,7 +276,7 @@ pub(crate) mod tests {
         let [_, _, maximum] = export.block_sizes();
         assert!(export.check(&request(Command::Read, 0, 0, maximum)).is_ok());
         let refused = export.check(&request(Command::Read, 0, 0, maximum + 1)).expect_err("refused");
-        assert_eq!(refused.0, Errno::Overflow);
+        assert_eq!(refused.errno, Errno::Overflow);
     }
 
     proptest! {

@@ -12,11 +12,11 @@ impl Edit {
         &mut self,
         table: &mut dyn TableLike,
         key: &str,
-        (filed, wanted): (Option<&Value>, &Value),
+        change: Change<'_>,
         position: isize,
     ) -> Result<(), String> {
-        let filed = filed.map(value::tables).unwrap_or_default();
-        let wanted = value::tables(wanted);
+        let filed = change.filed.map(value::tables).unwrap_or_default();
+        let wanted = value::tables(change.wanted);
         let written = table.get(key).map(written).unwrap_or_default();
         let filed = match_written(key, &written, &filed).ok_or_else(|| strange(key))?;
         let (plan, new) = plan(key, &filed, &wanted);
@@ -60,7 +60,7 @@ impl Edit {
                 Some(wanted) => {
                     number(table, key, wanted, plan[..index].iter());
                     let minimal = minimal::of(key, wanted);
-                    self.table(table, (filed, wanted, &minimal), position)?;
+                    self.table(table, Meaning { filed, wanted, minimal: &minimal }, position)?;
                 }
                 None => {
                     let comments = comments::of_table(table);
@@ -83,8 +83,9 @@ impl Edit {
             let is_same = *filed == *wanted;
             if !is_same || needs_number(table, key, wanted, plan[..index].iter()) {
                 number(table, key, wanted, plan[..index].iter());
+                let minimal = minimal::of(key, wanted);
                 let mut item = Item::Value(toml_edit::Value::InlineTable(table.clone()));
-                self.below(&mut item, key, (filed, wanted, &minimal::of(key, wanted)), self.last)?;
+                self.below(&mut item, key, Meaning { filed, wanted, minimal: &minimal }, self.last)?;
                 *table = item.as_inline_table().cloned().ok_or_else(|| strange(key))?;
             }
         }

@@ -82,7 +82,7 @@ pub(crate) fn parts(filed: &Config, wanted: &Config) -> String {
 fn changed(mut document: DocumentMut, filed: &Table, wanted: &Table) -> Result<String, String> {
     let begins_empty = document.to_string().starts_with('\n');
     let mut edit = Edit { orphans: Vec::new(), gap: place::gap(&document), last: place::last(&document) };
-    edit.table(document.as_table_mut(), (filed, wanted, wanted), ROOT)?;
+    edit.table(document.as_table_mut(), Meaning { filed, wanted, minimal: wanted }, ROOT)?;
     place::settle(&mut document, edit.orphans);
     let text = document.to_string();
     Ok(if begins_empty { text } else { text.trim_start_matches('\n').to_owned() })

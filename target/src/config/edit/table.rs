@@ -7,16 +7,29 @@ use super::place::{Orphan, ROOT, last_of};
 use super::{Edit, comments, keys_of, minimal, value};
 
 /// What a table means, what is wanted of it, and what of that must be written.
-pub(super) type Meaning<'a> = (&'a Table, &'a Table, &'a Table);
+#[derive(Clone, Copy)]
+pub(super) struct Meaning<'a> {
+    pub(super) filed: &'a Table,
+    pub(super) wanted: &'a Table,
+    pub(super) minimal: &'a Table,
+}
+
+/// What a key means, if it is there, and what it shall mean.
+#[derive(Clone, Copy)]
+pub(super) struct Change<'a> {
+    pub(super) filed: Option<&'a Value>,
+    pub(super) wanted: &'a Value,
+}
 
 impl Edit {
     /// Changes a table that begins at a place of the file.
     pub(super) fn table(
         &mut self,
         table: &mut dyn TableLike,
-        (filed, wanted, minimal): Meaning<'_>,
+        meaning: Meaning<'_>,
         position: isize,
     ) -> Result<(), String> {
+        let Meaning { filed, wanted, minimal } = meaning;
         let gone = filed.keys().filter(|key| !wanted.contains_key(*key));
         for key in gone {
             self.remove(table, key, position)?;
@@ -27,8 +40,10 @@ impl Edit {
                 continue;
             }
             match (table.get(key).is_some(), minimal.get(key)) {
-                (true, _) => self.set(table, key, (filed, wanted), position)?,
-                (false, Some(written)) => self.add(table, key, (filed, wanted, written), position)?,
+                (true, _) => self.set(table, key, Change { filed, wanted }, position)?,
+                (false, Some(written)) => {
+                    self.add(table, key, Change { filed, wanted }, written, position)?
+                }
                 (false, None) => {}
             }
         }
@@ -40,17 +55,17 @@ impl Edit {
         &mut self,
         table: &mut dyn TableLike,
         key: &str,
-        (filed, wanted): (Option<&Value>, &Value),
+        change: Change<'_>,
         position: isize,
     ) -> Result<(), String> {
-        if keys_of(key).is_some() && wanted.is_array() {
-            return self.list(table, key, (filed, wanted), position);
+        if keys_of(key).is_some() && change.wanted.is_array() {
+            return self.list(table, key, change, position);
         }
         let item = table.get_mut(key).ok_or_else(|| strange(key))?;
-        match (wanted, filed) {
+        match (change.wanted, change.filed) {
             (Value::Table(wanted), Some(Value::Table(filed))) => {
                 let minimal = minimal::of(key, wanted);
-                self.below(item, key, (filed, wanted, &minimal), position)
+                self.below(item, key, Meaning { filed, wanted, minimal: &minimal }, position)
             }
             (Value::Table(_), _) => Err(strange(key)),
             (wanted, _) => value::replace(item, wanted).ok_or_else(|| strange(key)),
@@ -83,16 +98,15 @@ impl Edit {
         &mut self,
         table: &mut dyn TableLike,
         key: &str,
-        (filed, wanted, written): (Option<&Value>, &Value, &Value),
+        change: Change<'_>,
+        written: &Value,
         position: isize,
     ) -> Result<(), String> {
         let is_top = position == ROOT && written.is_table();
         match written {
-            Value::Array(list) if value::in_tables(key, list) => {
-                self.list(table, key, (filed, wanted), position)
-            }
+            Value::Array(list) if value::in_tables(key, list) => self.list(table, key, change, position),
             Value::Table(keys) if is_top => {
-                let filed = filed.and_then(Value::as_table).cloned().unwrap_or_default();
+                let filed = change.filed.and_then(Value::as_table).cloned().unwrap_or_default();
                 let mut different = minimal::of(key, keys);
                 // What the table means without being there need not be written.
                 different.retain(|key, value| filed.get(key) != Some(value));

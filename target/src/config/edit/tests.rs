@@ -318,8 +318,17 @@ fn host_name(number: usize) -> String {
     format!("nqn.2026-11.org.example:h{}", number % 3)
 }
 
+/// Which change it is, and two numbers that choose what it concerns.
+#[derive(Clone, Copy, Debug)]
+struct Random {
+    kind: u8,
+    one: usize,
+    two: usize,
+}
+
 /// A change as the control commands make them, and the tables that it touches.
-fn change(config: &mut Config, (kind, one, two): (u8, usize, usize), touched: &mut BTreeSet<String>) {
+fn change(config: &mut Config, random: Random, touched: &mut BTreeSet<String>) {
+    let Random { kind, one, two } = random;
     let host = host_name(two);
     let count = config.subsystems.len();
     let subsystem = &mut config.subsystems[one % count];
@@ -364,16 +373,13 @@ fn change(config: &mut Config, (kind, one, two): (u8, usize, usize), touched: &m
             let gone = config.subsystems.remove(one % count);
             touched.extend(gone.namespaces.iter().map(|one| format!("namespace {index} {}", one.nsid)));
         }
-        _ => change_elsewhere(config, (kind, one, two), touched),
+        _ => change_elsewhere(config, random, touched),
     }
 }
 
 /// A change to something else than a subsystem that is there.
-fn change_elsewhere(
-    config: &mut Config,
-    (kind, one, two): (u8, usize, usize),
-    touched: &mut BTreeSet<String>,
-) {
+fn change_elsewhere(config: &mut Config, random: Random, touched: &mut BTreeSet<String>) {
+    let Random { kind, one, two } = random;
     match kind {
         7 => {
             let text =
@@ -427,7 +433,9 @@ proptest! {
         }
         let mut touched = BTreeSet::new();
         let edited = edit(&text, |config| {
-            changes.iter().for_each(|one| change(config, *one, &mut touched));
+            for &(kind, one, two) in &changes {
+                change(config, Random { kind, one, two }, &mut touched);
+            }
             // A disk of another kind does not occur by command without a number.
             config.subsystems.iter().flat_map(|one| &one.namespaces).for_each(|one| {
                 assert!(!matches!(one.source, Source::Memory(_)));

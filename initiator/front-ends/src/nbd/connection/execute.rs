@@ -4,7 +4,7 @@ use ringfab_initiator::bytes::part_bytes;
 use ringfab_initiator::{DiscardRanges, IoDone, IoError, IoOperation, IoRequest, Namespace};
 use ringfab_proto::nbd::{Command, Errno, Extent, Request, flag};
 
-use super::super::export::Export;
+use super::super::export::{Export, Refusal};
 use super::requests::{Failure, WINDOW};
 use super::{
     COMMANDS_MAX, Chore, Connection, Phase, Reply, SMALL_BYTES, ServerContext, Work, part_bytes_max,
@@ -25,16 +25,16 @@ impl Connection {
     /// Issues commands of the requests that wait, in order. The first one that has to wait holds the others up, so that
     /// no two requests wait for each other's buffers.
     pub(super) fn pump_commands(&mut self, context: &mut ServerContext<'_>) {
-        while let Some(&slot) = self.pending.front() {
-            if self.commands >= COMMANDS_MAX {
+        while let Some(&slot) = self.transmission.pending.front() {
+            if self.transmission.commands >= COMMANDS_MAX {
                 return;
             }
             match self.issue(slot, context) {
                 Issue::More => {}
                 Issue::Wait => return,
                 Issue::Last => {
-                    self.pending.pop_front();
-                    self.finish_if_done(slot);
+                    self.transmission.pending.pop_front();
+                    self.transmission.finish_if_done(slot);
                 }
             }
         }
@@ -43,9 +43,7 @@ impl Connection {
     /// Takes the end of a command.
     pub(crate) fn on_done(&mut self, done: &mut IoDone, context: &mut ServerContext<'_>) {
         let (slot, part) = ((done.tag >> 16) as u16, done.tag as u16);
-        self.commands -= 1;
-        let entry = self.requests.get(slot);
-        entry.in_flight -= 1;
+        let entry = self.transmission.end_command(slot);
         let command = entry.request.command;
         if let Err(error) = done.result {
             entry.fail(Failure::of(command, error));
@@ -54,51 +52,44 @@ impl Connection {
             Command::Read => self.read_done(slot, u32::from(part), done.buffer.take(), context),
             Command::Write | Command::Trim if done.source.is_some() => {
                 drop(done.source.take());
-                self.buffers.put_back(if part == 0 { SMALL_BYTES } else { SMALL_BYTES + 1 });
+                self.transmission.buffers.put_back(if part == 0 { SMALL_BYTES } else { SMALL_BYTES + 1 });
             }
             _ => {}
         }
         if matches!(self.phase, Phase::Closed) {
             return;
         }
-        self.finish_if_done(slot);
+        self.transmission.finish_if_done(slot);
     }
 
     /// Has another thread do what takes several commands, or an admin command.
     pub(super) fn start_chore(&mut self, slot: u16, work: Work, context: &mut ServerContext<'_>) {
         let Some(namespace) = self.export(context).map(|export| export.namespace.clone()) else { return };
-        self.commands += 1;
-        let entry = self.requests.get(slot);
-        entry.in_flight += 1;
-        entry.chores += 1;
+        self.transmission.begin_command(slot).chores += 1;
         let chore = Chore { connection: self.id, slot, namespace, work };
         if let Err(error) = context.chores.start(chore) {
             failures::note_reason(&format_args!("there is no thread for it: {error}"));
-            self.end_chore(slot);
-            self.requests.get(slot).fail((Errno::Io, "the server has no thread for it").into());
-            self.finish_if_done(slot);
+            self.transmission.end_chore(slot);
+            self.transmission
+                .requests
+                .get(slot)
+                .fail(Refusal::new(Errno::Io, "the server has no thread for it").into());
+            self.transmission.finish_if_done(slot);
         }
     }
 
     /// Takes what has come of that.
     pub(crate) fn on_chore_done(&mut self, slot: u16, result: Result<Vec<Extent>, IoError>) {
-        self.end_chore(slot);
-        let entry = self.requests.get(slot);
+        self.transmission.end_chore(slot);
+        let entry = self.transmission.requests.get(slot);
         match result {
             Ok(extents) if entry.request.command == Command::BlockStatus => entry.extents = extents,
             Ok(_) => {}
             Err(error) => entry.fail(Failure::of(entry.request.command, error)),
         }
         if !matches!(self.phase, Phase::Closed) {
-            self.finish_if_done(slot);
+            self.transmission.finish_if_done(slot);
         }
-    }
-
-    fn end_chore(&mut self, slot: u16) {
-        self.commands -= 1;
-        let entry = self.requests.get(slot);
-        entry.in_flight -= 1;
-        entry.chores -= 1;
     }
 
     /// Submits a command of a request. One that is refused ends at once.
@@ -114,8 +105,7 @@ impl Connection {
             return;
         };
         let tag = self.id.tag(slot, part);
-        self.commands += 1;
-        self.requests.get(slot).in_flight += 1;
+        self.transmission.begin_command(slot);
         let request = IoRequest { nsid: *nsid, tag, operation };
         // Its number may be another disk's by now.
         if let Err(refused) = context.host.submit_to(context.controller, identity, request) {
@@ -124,7 +114,7 @@ impl Connection {
                 IoOperation::Read { buffer, .. } => (Some(buffer), None),
                 IoOperation::Write { source, .. } => (None, Some(source)),
                 IoOperation::Discard { .. } => {
-                    self.buffers.put_back(SMALL_BYTES);
+                    self.transmission.buffers.put_back(SMALL_BYTES);
                     (None, None)
                 }
                 _ => (None, None),
@@ -134,37 +124,9 @@ impl Connection {
         }
     }
 
-    /// Tells the end of a request when nothing of it is left to do. A read that succeeded ends with its last part.
-    fn finish_if_done(&mut self, slot: u16) {
-        let entry = self.requests.get(slot);
-        let read = entry.request.command == Command::Read;
-        if entry.in_flight > 0 || !entry.complete || (read && entry.failure.is_none()) {
-            return;
-        }
-        // A command that was refused ends while its request is still being issued.
-        if self.pending.contains(&slot) {
-            return;
-        }
-        if read && entry.is_ordered(self.structured) {
-            self.forget_parts(slot);
-        }
-        self.outbound.replies.push_back(Reply::End { slot });
-    }
-
-    /// Drops the parts of a read that failed and is answered as a whole.
-    fn forget_parts(&mut self, slot: u16) {
-        for index in 0..WINDOW {
-            if let Some(buffer) = self.requests.get(slot).parts[index].take() {
-                let bytes = buffer.len() as u32;
-                drop(buffer);
-                self.buffers.put_back(bytes);
-            }
-        }
-    }
-
     fn issue(&mut self, slot: u16, context: &mut ServerContext<'_>) -> Issue {
         let Some(export) = self.export(context) else { return Issue::Wait };
-        let entry = self.requests.get(slot);
+        let entry = self.transmission.requests.get(slot);
         let request = entry.request;
         // After a failure the rest is not worth doing.
         if entry.failure.is_some() {
@@ -185,7 +147,7 @@ impl Connection {
 
     fn issue_read(&mut self, slot: u16, export: &Export, context: &mut ServerContext<'_>) -> Issue {
         let most = part_bytes_max(export);
-        let entry = self.requests.get(slot);
+        let entry = self.transmission.requests.get(slot);
         let (request, part) = (entry.request, entry.issued / most);
         let bit = 1_u8 << (part as usize % WINDOW);
         if entry.busy & bit != 0 {
@@ -194,8 +156,10 @@ impl Connection {
         let block = export.namespace.block_bytes;
         let bytes = entry.part_bytes(part, most, block);
         let lba = request.offset / u64::from(block) + u64::from(entry.issued / block);
-        let Some(buffer) = self.buffers.take(bytes, true, context.host.pool()) else { return Issue::Wait };
-        let entry = self.requests.get(slot);
+        let Some(buffer) = self.transmission.buffers.take(bytes, true, context.host.pool()) else {
+            return Issue::Wait;
+        };
+        let entry = self.transmission.requests.get(slot);
         entry.busy |= bit;
         entry.issued += bytes;
         let last = entry.issued == entry.covered(block);
@@ -206,13 +170,13 @@ impl Connection {
     }
 
     fn issue_flush(&mut self, slot: u16, context: &mut ServerContext<'_>) -> Issue {
-        self.requests.get(slot).complete = true;
+        self.transmission.requests.get(slot).complete = true;
         self.submit(slot, 0, IoOperation::Flush, context);
         Issue::Last
     }
 
     fn issue_status(&mut self, slot: u16, context: &mut ServerContext<'_>) -> Issue {
-        let entry = self.requests.get(slot);
+        let entry = self.transmission.requests.get(slot);
         entry.complete = true;
         let Request { flags, offset, length, .. } = entry.request;
         let one = flags & flag::REQ_ONE != 0;
@@ -222,7 +186,7 @@ impl Connection {
 
     fn issue_trim(&mut self, slot: u16, export: &Export, context: &mut ServerContext<'_>) -> Issue {
         let namespace = &export.namespace;
-        let entry = self.requests.get(slot);
+        let entry = self.transmission.requests.get(slot);
         // What is only a part of a block stays as it is.
         entry.skip_parts(namespace.block_bytes);
         if entry.issued == entry.request.length {
@@ -238,9 +202,9 @@ impl Connection {
             return Issue::Wait;
         }
         let pool = context.host.pool();
-        let ranges = self.buffers.take_small(|| DiscardRanges::new(pool, &[range]));
+        let ranges = self.transmission.buffers.take_small(|| DiscardRanges::new(pool, &[range]));
         let Some(ranges) = ranges else { return Issue::Wait };
-        let entry = self.requests.get(slot);
+        let entry = self.transmission.requests.get(slot);
         entry.issued += range.nlb * namespace.block_bytes;
         entry.skip_parts(namespace.block_bytes);
         let last = entry.issued == entry.request.length;
@@ -251,7 +215,7 @@ impl Connection {
     }
 
     fn issue_zeroes(&mut self, slot: u16, export: &Export, context: &mut ServerContext<'_>) -> Issue {
-        let entry = self.requests.get(slot);
+        let entry = self.transmission.requests.get(slot);
         let (request, namespace) = (entry.request, &export.namespace);
         let fua = request.flags & flag::FUA != 0;
         let part = part_bytes(&entry.rest(), namespace.block_bytes);
@@ -291,12 +255,12 @@ impl Connection {
         let Some(buffer) = buffer else { return };
         let bytes = buffer.len() as u32;
         let closed = matches!(self.phase, Phase::Closed);
-        let entry = self.requests.get(slot);
-        let ordered = entry.is_ordered(self.structured);
+        let entry = self.transmission.requests.get(slot);
+        let ordered = entry.is_ordered(self.transmission.structured);
         if closed || entry.failure.is_some() {
             drop(buffer);
-            self.buffers.put_back(bytes);
-            if !closed && ordered && self.requests.get(slot).begun {
+            self.transmission.buffers.put_back(bytes);
+            if !closed && ordered && self.transmission.requests.get(slot).begun {
                 // The reply promised success; the specification leaves only this.
                 tracing::warn!(connection = self.id.index, "closed: a read failed after its reply had begun");
                 self.close(context);
@@ -305,30 +269,10 @@ impl Connection {
         }
         entry.parts[part as usize % WINDOW] = Some(buffer.share());
         if ordered {
-            self.hand_over_in_order(slot, context);
+            let Some(export) = self.export(context) else { return };
+            self.transmission.hand_over_in_order(slot, part_bytes_max(export), export.namespace.block_bytes);
         } else {
-            self.outbound.replies.push_back(Reply::Data { slot, part });
-        }
-    }
-
-    /// Hands parts to the reply as far as they follow each other. A reply begins only when as much is there as can be
-    /// at once, so that the error of a read that is not extremely long can be told.
-    fn hand_over_in_order(&mut self, slot: u16, context: &ServerContext<'_>) {
-        let Some(export) = self.export(context) else { return };
-        let most = part_bytes_max(export);
-        let entry = self.requests.get(slot);
-        let parts = entry.covered(export.namespace.block_bytes).div_ceil(most);
-        if !entry.begun {
-            let first = (parts as usize).min(WINDOW);
-            entry.begun = entry.parts[..first].iter().all(Option::is_some);
-        }
-        if !entry.begun {
-            return;
-        }
-        let issued = entry.issued.div_ceil(most);
-        while entry.ordered_next < issued && entry.parts[entry.ordered_next as usize % WINDOW].is_some() {
-            self.outbound.replies.push_back(Reply::Data { slot, part: entry.ordered_next });
-            entry.ordered_next += 1;
+            self.transmission.replies.push_back(Reply::Data { slot, part });
         }
     }
 }

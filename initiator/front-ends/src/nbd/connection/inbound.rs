@@ -13,7 +13,7 @@ use ringfab_memory::SharedBuffer;
 use ringfab_proto::nbd::{Command, Errno, REQUEST_BYTES, Request, flag};
 use ringfab_reactor::{Reactor, ReceiveOp, SocketId, Token};
 
-use super::super::export::{Export, REMOVED};
+use super::super::export::{Export, REMOVED, Refusal};
 use super::super::negotiation::Progress;
 use super::{
     Connection, Phase, Reply, SMALL_BYTES, STAGING_BYTES, ServerContext, Work, kind, part_bytes_max,
@@ -115,7 +115,7 @@ impl Connection {
             (_, Some(buffer)) => {
                 let bytes = buffer.len() as u32;
                 drop(buffer);
-                self.buffers.put_back(bytes);
+                self.transmission.buffers.put_back(bytes);
             }
         }
         self.inbound.staged.end += staged;
@@ -152,13 +152,13 @@ impl Connection {
         let Some(payload) = self.inbound.payload.take() else { return };
         if let Some(buffer) = payload.buffer {
             drop(buffer);
-            self.buffers.put_back(payload.part_bytes);
+            self.transmission.buffers.put_back(payload.part_bytes);
         }
-        let entry = self.requests.get(payload.slot);
+        let entry = self.transmission.requests.get(payload.slot);
         entry.complete = true;
-        entry.fail((Errno::Shutdown, "the payload did not arrive").into());
+        entry.fail(Refusal::new(Errno::Shutdown, "the payload did not arrive").into());
         if entry.in_flight == 0 {
-            self.outbound.replies.push_back(Reply::End { slot: payload.slot });
+            self.transmission.replies.push_back(Reply::End { slot: payload.slot });
         }
     }
 
@@ -188,7 +188,7 @@ impl Connection {
         match progress {
             Progress::More => Ok(Step::Receive),
             Progress::Use { export, structured, allocation } => {
-                (self.structured, self.allocation) = (structured, allocation);
+                (self.transmission.structured, self.allocation) = (structured, allocation);
                 self.phase = Phase::Transmission;
                 self.export = Some(export);
                 self.deadline.clear(context.host.reactor());
@@ -206,7 +206,7 @@ impl Connection {
         if self.inbound.staged.len() < REQUEST_BYTES {
             return Ok(Step::Receive);
         }
-        if self.requests.is_full() {
+        if self.transmission.requests.is_full() {
             return Ok(Step::Wait);
         }
         let Some(operation) = &self.inbound.receive else { return Ok(Step::Wait) };
@@ -218,7 +218,7 @@ impl Connection {
             self.drain(context);
             return Ok(Step::Wait);
         }
-        let slot = self.requests.insert(request).expect("there is a free slot");
+        let slot = self.transmission.requests.insert(request).expect("there is a free slot");
         self.accept(slot, request, context);
         Ok(Step::Again)
     }
@@ -229,14 +229,14 @@ impl Connection {
         let Some(export) = self.export(context) else { return };
         let unknown = request.command == Command::BlockStatus && !self.allocation;
         let refusal = match export.check(&request) {
-            Ok(()) if unknown => Some((Errno::Inval, "no metadata context was chosen")),
+            Ok(()) if unknown => Some(Refusal::new(Errno::Inval, "no metadata context was chosen")),
             result => result.err(),
         };
-        let entry = self.requests.get(slot);
+        let entry = self.transmission.requests.get(slot);
         if let Some(refusal) = refusal {
             entry.fail(refusal.into());
             // Everything else is the client's mistake.
-            if refusal.1 == REMOVED {
+            if refusal.text == REMOVED {
                 failures::note_reason(&REMOVED);
             }
         }
@@ -258,10 +258,10 @@ impl Connection {
             });
         } else if refusal.is_some() || empty {
             entry.complete = true;
-            self.outbound.replies.push_back(Reply::End { slot });
+            self.transmission.replies.push_back(Reply::End { slot });
         } else {
             entry.flush_due = request.command == Command::Trim && request.flags & flag::FUA != 0;
-            self.pending.push_back(slot);
+            self.transmission.pending.push_back(slot);
         }
     }
 
@@ -272,7 +272,7 @@ impl Connection {
         }
         if payload.buffer.is_none() {
             let bytes = payload.part_bytes;
-            let Some(buffer) = self.buffers.take(bytes, false, context.host.pool()) else {
+            let Some(buffer) = self.transmission.buffers.take(bytes, false, context.host.pool()) else {
                 return Step::Wait;
             };
             self.inbound.payload.as_mut().expect("still there").buffer = Some(buffer.share());
@@ -304,8 +304,8 @@ impl Connection {
         }
         let slot = payload.slot;
         self.inbound.payload = None;
-        self.requests.get(slot).complete = true;
-        self.outbound.replies.push_back(Reply::End { slot });
+        self.transmission.requests.get(slot).complete = true;
+        self.transmission.replies.push_back(Reply::End { slot });
         Step::Again
     }
 
@@ -315,7 +315,7 @@ impl Connection {
         let Some(export) = self.export(context) else { return false };
         let Some(payload) = &mut self.inbound.payload else { return false };
         let (slot, bytes, before) = (payload.slot, payload.part_bytes, payload.before);
-        let request = self.requests.get(slot).request;
+        let request = self.transmission.requests.get(slot).request;
         let (block, offset) = (export.namespace.block_bytes, request.offset + u64::from(before));
         let range = offset..offset + u64::from(bytes);
         let is_part = part_bytes(&range, block) > 0;
@@ -331,12 +331,12 @@ impl Connection {
         if last {
             self.inbound.payload = None;
         }
-        self.requests.get(slot).complete = last;
+        self.transmission.requests.get(slot).complete = last;
         let fua = request.flags & flag::FUA != 0;
         if is_part {
             let part = source.with_bytes(0..bytes as usize, <[u8]>::to_vec);
             drop(source);
-            self.buffers.put_back(bytes);
+            self.transmission.buffers.put_back(bytes);
             self.start_chore(slot, Work::Write { offset, bytes: part, fua }, context);
         } else {
             let (lba, nlb) = (offset / u64::from(block), bytes / block);

@@ -9,8 +9,8 @@ mod execute;
 mod inbound;
 mod outbound;
 mod requests;
+mod transmission;
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -22,10 +22,9 @@ use ringfab_reactor::{Completion, Payload, Reactor, SocketId, TimerId, Token};
 use super::chores::{Chore, Chores, Work};
 use super::export::Export;
 use super::negotiation::{Negotiation, OPTION_BYTES_MAX};
-use buffers::BufferQuota;
 use inbound::Inbound;
-use outbound::{Outbound, Reply};
-use requests::{REQUESTS_MAX, Requests};
+use outbound::Outbound;
+use transmission::{Reply, Transmission};
 
 /// Payloads up to this size take a small buffer.
 pub(crate) const SMALL_BYTES: u32 = 16 << 10;
@@ -98,18 +97,11 @@ pub(crate) struct Connection {
     phase: Phase,
     /// The export in use, by index, once the handshake has chosen it.
     export: Option<usize>,
-    /// Whether replies to reads are structured.
-    structured: bool,
     /// Whether the client may ask what is allocated.
     allocation: bool,
     deadline: Deadline,
     inbound: Inbound,
-    requests: Requests,
-    /// Requests with commands to issue, in order.
-    pending: VecDeque<u16>,
-    /// Commands outstanding.
-    commands: usize,
-    buffers: BufferQuota,
+    transmission: Transmission,
     outbound: Outbound,
 }
 
@@ -168,14 +160,10 @@ impl Connection {
             id,
             phase: Phase::Handshake(Negotiation::new()),
             export: None,
-            structured: false,
             allocation: false,
             deadline: Deadline { timer: None, token: id.token(kind::DEADLINE) },
             inbound: Inbound::new(),
-            requests: Requests::new(),
-            pending: VecDeque::with_capacity(REQUESTS_MAX),
-            commands: 0,
-            buffers: BufferQuota::default(),
+            transmission: Transmission::new(),
             outbound: Outbound::new(),
         };
         this.deadline.set(context.patience, context.host.reactor());
@@ -228,8 +216,7 @@ impl Connection {
         }
         self.phase = Phase::Closed;
         self.inbound.payload = None;
-        self.pending.clear();
-        self.outbound.replies.clear();
+        self.transmission.abandon();
         self.deadline.clear(context.host.reactor());
         context.host.reactor().close_socket(self.socket);
     }
@@ -243,18 +230,19 @@ impl Connection {
     pub(crate) fn writes(&self, exports: &[Export], nsid: u32, blocks: &Range<u64>) -> bool {
         let export = self.export.and_then(|export| exports.get(export));
         let namespace = export.map(|export| &export.namespace).filter(|namespace| namespace.nsid == nsid);
-        namespace.is_some_and(|namespace| self.requests.are_writing(blocks, namespace.block_bytes))
+        namespace
+            .is_some_and(|namespace| self.transmission.requests.are_writing(blocks, namespace.block_bytes))
     }
 
     /// Whether nothing of it is left anywhere.
     pub(crate) fn is_gone(&self) -> bool {
         let idle = self.inbound.receive.is_some() && self.outbound.batch.is_some();
-        matches!(self.phase, Phase::Closed) && idle && self.commands == 0
+        matches!(self.phase, Phase::Closed) && idle && self.transmission.commands == 0
     }
 
     /// Whether all that was asked has been answered and sent.
     fn is_answered(&self) -> bool {
-        self.requests.is_empty() && self.outbound.is_empty()
+        self.transmission.is_empty() && self.outbound.is_empty()
     }
 
     /// The export in use, as it is now.

@@ -1,20 +1,18 @@
 //! What is sent to a client. Reply headers are copied into the send. The data of reads is sent from where the target
 //! wrote it.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::{io, mem};
 
 use ringfab_memory::SharedBuffer;
-use ringfab_proto::nbd::{
-    CHUNK_HEAD_BYTES, Command, data_chunk, error_chunk, none_chunk, simple_reply, status_chunk,
-};
+use ringfab_proto::nbd::{CHUNK_HEAD_BYTES, data_chunk, error_chunk, simple_reply};
 use ringfab_reactor::SendBatch;
 
 use super::super::export::EXTENTS_MAX;
-use super::super::negotiation::{BASE_ALLOCATION_ID, greeting};
+use super::super::negotiation::greeting;
 use super::buffers::BufferQuota;
-use super::requests::{Failure, Outstanding, REQUESTS_MAX, Reason, WINDOW};
+use super::requests::{Failure, Reason, WINDOW};
+use super::transmission::Reply;
 use super::{Connection, Phase, ServerContext, kind, part_bytes_max};
 
 /// The longest text of an error.
@@ -38,16 +36,6 @@ pub(super) struct Outbound {
     buffers: BufferQuota,
     /// Bytes of the handshake.
     pub(super) handshake: Vec<u8>,
-    pub(super) replies: VecDeque<Reply>,
-}
-
-/// A reply that can be sent.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Reply {
-    /// A part of a read's data.
-    Data { slot: u16, part: u32 },
-    /// The end of a request, with or without success.
-    End { slot: u16 },
 }
 
 impl Outbound {
@@ -56,13 +44,12 @@ impl Outbound {
             batch: Some(SendBatch::new(BATCH_HEAD_BYTES, BATCH_PIECES)),
             buffers: BufferQuota::default(),
             handshake: greeting().to_vec(),
-            replies: VecDeque::with_capacity(REQUESTS_MAX * (WINDOW + 1)),
         }
     }
 
     /// Whether all was sent.
     pub(super) fn is_empty(&self) -> bool {
-        self.replies.is_empty() && self.handshake.is_empty() && self.batch.is_some()
+        self.handshake.is_empty() && self.batch.is_some()
     }
 
     fn push_handshake(&mut self, batch: &mut SendBatch) {
@@ -89,7 +76,7 @@ impl Connection {
     ) {
         batch.clear();
         self.outbound.batch = Some(batch);
-        self.buffers.put_back_all(mem::take(&mut self.outbound.buffers));
+        self.transmission.buffers.put_back_all(mem::take(&mut self.outbound.buffers));
         if let Err(error) = result
             && !matches!(self.phase, Phase::Closed)
         {
@@ -106,10 +93,10 @@ impl Connection {
         let Some(mut batch) = self.outbound.batch.take() else { return };
         self.outbound.push_handshake(&mut batch);
         while batch.has_room(REPLY_HEAD_BYTES_MAX, 2) && batch.bytes() < BATCH_BYTES {
-            let Some(reply) = self.outbound.replies.pop_front() else { break };
+            let Some(reply) = self.transmission.replies.pop_front() else { break };
             match reply {
                 Reply::Data { slot, part } => self.push_part(&mut batch, slot, part, context),
-                Reply::End { slot } => self.push_end(&mut batch, slot),
+                Reply::End { slot } => self.transmission.push_end(&mut batch, slot),
             }
         }
         if batch.is_empty() {
@@ -121,10 +108,10 @@ impl Connection {
     }
 
     fn push_part(&mut self, batch: &mut SendBatch, slot: u16, part: u32, context: &ServerContext<'_>) {
-        let structured = self.structured;
+        let structured = self.transmission.structured;
         let Some(export) = self.export(context) else { return };
         let (most, block) = (part_bytes_max(export), export.namespace.block_bytes);
-        let entry = self.requests.get(slot);
+        let entry = self.transmission.requests.get(slot);
         let ordered = entry.is_ordered(structured);
         let index = part as usize % WINDOW;
         let Some(buffer) = entry.parts[index].take() else { return };
@@ -144,30 +131,12 @@ impl Connection {
         }
         self.outbound.push_data(batch, buffer, start as usize..(start + bytes) as usize);
         if last {
-            self.requests.remove(slot);
-        }
-    }
-
-    fn push_end(&mut self, batch: &mut SendBatch, slot: u16) {
-        let Outstanding { request, failure, extents, .. } = self.requests.remove(slot);
-        match failure {
-            None if request.command == Command::BlockStatus => {
-                batch.push_bytes(&status_chunk(request.cookie, BASE_ALLOCATION_ID, extents.len()));
-                extents.iter().for_each(|extent| batch.push_bytes(&extent.to_bytes()));
-            }
-            Some(failure) if self.structured => push_error(batch, request.cookie, failure),
-            None if self.structured && request.command == Command::Read => {
-                batch.push_bytes(&none_chunk(request.cookie));
-            }
-            failure => {
-                let error = failure.map(|failure| failure.errno);
-                batch.push_bytes(&simple_reply(error, request.cookie));
-            }
+            self.transmission.requests.remove(slot);
         }
     }
 }
 
-fn push_error(batch: &mut SendBatch, cookie: u64, failure: Failure) {
+pub(super) fn push_error(batch: &mut SendBatch, cookie: u64, failure: Failure) {
     // Errors are rare, so this text may be made on the heap.
     let text = match failure.reason {
         Reason::Text(text) => text.to_owned(),

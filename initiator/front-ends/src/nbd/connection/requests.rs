@@ -31,8 +31,8 @@ pub(crate) enum Reason {
 }
 
 impl From<Refusal> for Failure {
-    fn from((errno, text): Refusal) -> Self {
-        Self { errno, reason: Reason::Text(text) }
+    fn from(refusal: Refusal) -> Self {
+        Self { errno: refusal.errno, reason: Reason::Text(refusal.text) }
     }
 }
 
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn the_first_failure_is_the_one_that_is_told() {
         let mut entry = Outstanding::new(request(1));
-        entry.fail((Errno::NoSpc, "first").into());
+        entry.fail(Refusal::new(Errno::NoSpc, "first").into());
         entry.fail(Failure::of(Command::Read, IoError::TimedOut));
         assert_eq!(entry.failure.expect("a failure").errno, Errno::NoSpc);
     }
