@@ -317,12 +317,14 @@ mod tests {
     }
 
     /// The option in the address, and its twin.
+    #[derive(Clone, Copy)]
     struct Said<'a> {
         in_address: &'a str,
         argument: &'a str,
     }
 
     /// What holds with both, and without the twin.
+    #[derive(Clone, Copy)]
     struct Holds<'a> {
         given: &'a str,
         otherwise: &'a str,

@@ -79,7 +79,7 @@ struct Writer<'a>(DescriptorEncoder<'a>);
 impl Writer<'_> {
     fn family<T>(
         &mut self,
-        names: Names<'_>,
+        names: &Names<'_>,
         kind: MetricType,
         samples: impl IntoIterator<Item = (Labels, T)>,
         write: impl Fn(&mut MetricEncoder<'_>, T) -> fmt::Result,
@@ -107,7 +107,7 @@ impl Writer<'_> {
         unit: Option<Unit>,
         samples: impl IntoIterator<Item = (Labels, u64)>,
     ) -> fmt::Result {
-        self.family(Names { name, help, unit }, MetricType::Counter, samples, |encoder, value| {
+        self.family(&Names { name, help, unit }, MetricType::Counter, samples, |encoder, value| {
             encoder.encode_counter::<NoLabelSet, u64, u64>(&value, None)
         })
     }
@@ -119,7 +119,7 @@ impl Writer<'_> {
         unit: Option<Unit>,
         samples: impl IntoIterator<Item = (Labels, u64)>,
     ) -> fmt::Result {
-        self.family(Names { name, help, unit }, MetricType::Gauge, samples, |encoder, value| {
+        self.family(&Names { name, help, unit }, MetricType::Gauge, samples, |encoder, value| {
             encoder.encode_gauge(&value)
         })
     }
@@ -130,7 +130,7 @@ impl Writer<'_> {
         help: &str,
         samples: impl IntoIterator<Item = (Labels, Labels)>,
     ) -> fmt::Result {
-        self.family(Names { name, help, unit: None }, MetricType::Info, samples, |encoder, labels| {
+        self.family(&Names { name, help, unit: None }, MetricType::Info, samples, |encoder, labels| {
             encoder.encode_info(&shown(labels))
         })
     }
@@ -142,7 +142,7 @@ impl Writer<'_> {
         samples: impl IntoIterator<Item = (Labels, &'h Histogram)>,
     ) -> fmt::Result {
         let names = Names { name, help, unit: Some(Unit::Seconds) };
-        self.family(names, MetricType::Histogram, samples, |encoder, value| {
+        self.family(&names, MetricType::Histogram, samples, |encoder, value| {
             let sum = value.sum_ns as f64 / 1e9;
             encoder.encode_histogram::<NoLabelSet>(sum, value.count(), &buckets(value), None)
         })

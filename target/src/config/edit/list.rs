@@ -4,6 +4,7 @@ use toml::{Table, Value};
 use toml_edit::{Array, ArrayOfTables, Item, TableLike};
 
 use super::place::{Orphan, ROOT, last_of_table};
+use super::table::{Change, Meaning};
 use super::{Edit, comments, keys_of, minimal, value};
 
 impl Edit {

@@ -18,6 +18,7 @@ use toml_edit::DocumentMut;
 
 use super::{Config, resolved};
 use place::{Orphan, ROOT};
+use table::Meaning;
 
 /// The tables of which there are several, and the keys by which two of them are the same one.
 const LISTS: [(&str, &[&str]); 8] = [

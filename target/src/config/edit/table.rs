@@ -42,7 +42,7 @@ impl Edit {
             match (table.get(key).is_some(), minimal.get(key)) {
                 (true, _) => self.set(table, key, Change { filed, wanted }, position)?,
                 (false, Some(written)) => {
-                    self.add(table, key, Change { filed, wanted }, written, position)?
+                    self.add(table, key, Change { filed, wanted }, written, position)?;
                 }
                 (false, None) => {}
             }
