@@ -11,6 +11,7 @@
 //! | [`context`] | what every command gets |
 //! | [`advice`] | what a user can do about a controller that is not attached |
 //! | `precedence` | which of several places counts, where an option is given at more than one |
+//! | [`paths`] | the options of several paths to one subsystem |
 //! | `keys` | keys that options, addresses and the environment give |
 //! | [`authentication`] | the options with which a host proves who it is |
 //! | [`options`] | the options of a connection |
@@ -27,7 +28,10 @@
 //! | [`fuse`] | namespaces as files |
 //! | [`connect_all`] | all subsystems that discovery shows, each by one of the two |
 //! | [`volumes`] | file systems of namespaces: mounted, listed, and named in a file |
+//! | `meant` | what a user means of what is attached |
 //! | [`reset`] | the reset of a controller that is attached |
+//! | [`path`] | paths of what is attached: shown, added and removed |
+//! | [`prometheus`] | all that is attached, as metrics |
 //!
 //! Each module uses only those before it. A program that wants a remote disk needs none of this:
 //! see [`ringfab_initiator`].
@@ -47,15 +51,19 @@ pub mod interrupt;
 mod keys;
 mod made_directories;
 pub mod mdns;
+mod meant;
 mod mounts;
 pub mod namespaces;
 pub mod nbd;
 pub mod options;
 pub mod output;
 pub mod overwriting;
+pub mod path;
+pub mod paths;
 mod precedence;
 mod programs;
 pub mod progress;
+pub mod prometheus;
 pub mod quantity;
 mod ready;
 mod registry;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use ringfab_base::shell_word;
 use ringfab_initiator::blocking::{CancelToken, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Provider, Transport, Url};
 use ringfab_spec::Nqn;
@@ -12,6 +13,7 @@ use uuid::Uuid;
 
 use crate::authentication::AuthenticationArgs;
 use crate::keys::KeysOfHost;
+use crate::paths::PathArgs;
 use crate::precedence::{Given, Twin};
 use crate::quantity::{Limit, Span};
 use crate::tls::TlsArgs;
@@ -61,20 +63,8 @@ pub struct Tuning {
     /// Give up an attempt to connect after this time
     #[arg(long, value_name = "TIME", default_value = "5s")]
     connect_timeout: Span,
-    /// Delay before the first attempt to reconnect; it doubles up to 10 s
-    #[arg(long, value_name = "TIME", default_value = "500ms")]
-    reconnect_delay: Span,
-    /// How long after a loss the controller is given up, or `never`. A loss is over when a command succeeds, not when a
-    /// connection is made
-    #[arg(long, value_name = "TIME", default_value = "600s", allow_hyphen_values = true)]
-    ctrl_loss_timeout: Limit,
-    /// How long after a loss waiting I/O fails, or `never`. I/O for a namespace that is not accessible (ANA) waits as
-    /// long
-    #[arg(long, value_name = "TIME", default_value = "never", allow_hyphen_values = true)]
-    fast_io_fail_timeout: Limit,
-    /// How often to try a command again that fails without Do Not Retry
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    retries: u8,
+    #[command(flatten)]
+    reconnect: ReconnectArgs,
     /// Which RNIC to use: iwarp, the software RNIC; verbs, an RDMA device; auto, an RDMA device if one reaches the
     /// target
     #[arg(long, value_name = "NAME")]
@@ -91,11 +81,41 @@ pub struct Tuning {
     #[arg(long, value_name = "FILE")]
     capture: Option<PathBuf>,
     #[command(flatten)]
+    paths: PathArgs,
+    #[command(flatten)]
     authentication: AuthenticationArgs,
     #[command(flatten)]
     tls: TlsArgs,
     #[command(flatten)]
     _end: EndOfHeadings,
+}
+
+/// What to do when a connection is lost.
+#[derive(Args, Clone, Debug)]
+struct ReconnectArgs {
+    /// Delay before the first attempt to reconnect; it doubles up to 10 s
+    #[arg(long, value_name = "TIME", default_value = "500ms")]
+    reconnect_delay: Span,
+    /// How long after a loss the controller is given up, or `never`. A loss is over when a command succeeds, not when a
+    /// connection is made
+    #[arg(long, value_name = "TIME", default_value = "600s", allow_hyphen_values = true)]
+    ctrl_loss_timeout: Limit,
+    /// How long after a loss waiting I/O fails, or `never`. I/O for a namespace that is not accessible (ANA) waits as
+    /// long
+    #[arg(long, value_name = "TIME", default_value = "never", allow_hyphen_values = true)]
+    fast_io_fail_timeout: Limit,
+    /// How often to try a command again that fails without Do Not Retry
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    retries: u8,
+}
+
+impl ReconnectArgs {
+    fn apply(&self, options: &mut ConnectOptions) {
+        options.reconnect.delay = self.reconnect_delay.0;
+        options.reconnect.controller_loss_timeout = self.ctrl_loss_timeout.0;
+        options.reconnect.fast_io_fail_timeout = self.fast_io_fail_timeout.0;
+        options.reconnect.retries = self.retries;
+    }
 }
 
 /// Whether to ask for MPA CRCs.
@@ -164,11 +184,38 @@ impl ConnectArgs {
         options.keep_alive = tuning.keep_alive.0;
         options.timeouts.connect = at_least_a_millisecond(tuning.connect_timeout);
         options.timeouts.io = at_least_a_millisecond(tuning.io_timeout);
-        options.reconnect.delay = tuning.reconnect_delay.0;
-        options.reconnect.controller_loss_timeout = tuning.ctrl_loss_timeout.0;
-        options.reconnect.fast_io_fail_timeout = tuning.fast_io_fail_timeout.0;
-        options.reconnect.retries = tuning.retries;
+        tuning.reconnect.apply(&mut options);
+        tuning.paths.apply(&mut options);
+        options.further_urls = self.further_addresses(&options.url)?;
         Ok(options)
+    }
+
+    /// The other paths, as [`ConnectArgs::address`] has the first one. Who this host is, is said once.
+    fn further_addresses(&self, first: &Url) -> Result<Vec<Url>> {
+        let mut further = Vec::new();
+        for url in self.tuning.paths.addresses(&self.url)? {
+            let is_same = |one: &Url| one.host_nqn.is_none() || one.host_nqn == first.host_nqn;
+            ensure!(
+                is_same(&url) && (url.host_id.is_none() || url.host_id == first.host_id),
+                "{} is for another host than {}; all paths are of one host",
+                shell_word(&url),
+                shell_word(first)
+            );
+            further.push(Self { url, ..self.clone() }.address());
+        }
+        Ok(further)
+    }
+
+    /// The same at several addresses of one subsystem, the first of which is `url`.
+    pub(crate) fn at_addresses(url: Url, further: Vec<Url>, mut tuning: Tuning) -> Self {
+        tuning.paths.set(further);
+        Self::new(url, tuning)
+    }
+
+    /// The addresses of all paths, as they were given.
+    pub(crate) fn all_addresses(&self) -> Vec<Url> {
+        let further = self.tuning.paths.addresses(&self.url).unwrap_or_default();
+        [self.url.clone()].into_iter().chain(further).collect()
     }
 
     /// The address with what the command line says otherwise. An option that [`ConnectOptions`] has beside the address

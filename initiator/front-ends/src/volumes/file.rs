@@ -78,7 +78,7 @@ impl Kind {
 const NEEDED: [&str; 3] = ["name", "url", "where"];
 
 /// The others. Each is the option of `ringfab mount` with that name.
-const KEYS: [(&str, Kind); 28] = [
+const KEYS: [(&str, Kind); 31] = [
     ("fstype", Kind::Text),
     ("options", Kind::List),
     ("read_only", Kind::Flag),
@@ -107,6 +107,9 @@ const KEYS: [(&str, Kind); 28] = [
     ("fast_io_fail_timeout", Kind::Time),
     ("retries", Kind::Number),
     ("provider", Kind::Text),
+    ("path", Kind::List),
+    ("all_addresses", Kind::Flag),
+    ("path_policy", Kind::Text),
 ];
 
 /// The file that counts here.
