@@ -16,6 +16,14 @@ pub(crate) mod connect_field {
     pub(crate) const KATO: u16 = 48;
 }
 
+/// Offsets in the data of a Connect.
+pub(crate) mod connect_data {
+    pub(crate) const HOSTID: u16 = 0;
+    pub(crate) const CNTLID: u16 = 16;
+    pub(crate) const SUBNQN: u16 = 256;
+    pub(crate) const HOSTNQN: u16 = 512;
+}
+
 /// A submission queue entry, read by offset.
 #[derive(Clone, Copy)]
 pub(crate) struct Command<'a>(&'a SubmissionEntry);

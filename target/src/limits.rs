@@ -29,6 +29,9 @@ pub(crate) const DSM_BLOCKS_MAX: u64 = DSM_RANGES_MAX as u64 * DSM_RANGE_BLOCKS_
 /// The largest namespace identifier; small enough for tables that need no search on the data path.
 pub const NSID_MAX: u32 = 4096;
 
+/// The largest controller identifier that is given out; those above are reserved (Base 2.0, section 3.1.3).
+pub const CONTROLLER_ID_MAX: u16 = 0xffef;
+
 /// The value of a namespace identifier that means all of them.
 pub const NSID_BROADCAST: u32 = u32::MAX;
 

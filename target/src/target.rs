@@ -1,15 +1,18 @@
 //! What is served, and which hosts are connected.
 
 mod connect;
+mod end_watch;
 mod generated;
 mod make;
 mod pools;
 mod psk;
 mod refusal;
+mod resets;
 mod rights;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,8 +29,9 @@ use crate::controller::{Controller, Event};
 use crate::identity::Identity;
 use crate::known_disks::KnownDisks;
 use crate::model::namespace::Indexes;
-use crate::model::{Difference, Epoch, Namespace, Served, ServedError, Subsystem};
+use crate::model::{Difference, Epoch, Namespace, Served, ServedError, ServedSubsystem, Subsystem};
 use crate::placement::Placement;
+use end_watch::EndWatch;
 use generated::GeneratedPsks;
 use pools::Controllers;
 
@@ -42,6 +46,7 @@ pub struct Target {
     pub(crate) epoch: Arc<Epoch>,
     subsystem_indexes: Indexes,
     controllers: Mutex<Controllers>,
+    pub(crate) end_watch: EndWatch,
     admin_core: AtomicUsize,
     placement: Arc<Placement>,
     generated: GeneratedPsks,
@@ -64,6 +69,7 @@ impl Target {
             epoch: Arc::default(),
             subsystem_indexes: Indexes::default(),
             controllers: Mutex::default(),
+            end_watch: EndWatch::default(),
             admin_core: AtomicUsize::new(0),
             placement: Arc::default(),
             generated: GeneratedPsks::default(),
@@ -138,6 +144,9 @@ impl Target {
         for shown in &difference.shown {
             tell(shown.after.subsystem(), shown.nsid, &|host| shown.concerns(host));
         }
+        if difference.changes_access_logs() {
+            self.access_may_have_changed(|_| true);
+        }
         if difference.discovery {
             let discovery = controllers.iter().filter(|one| one.is_discovery());
             discovery.for_each(|one| one.events().post(Event::DiscoveryLogChanged));
@@ -155,6 +164,72 @@ impl Target {
             .iter()
             .filter(sees)
             .for_each(|controller| controller.events().namespace_changed(nsid));
+        self.groups_follow_disks();
+    }
+
+    /// Groups that follow their disks may be in another state: hosts are told if they are. Calls the wakes of
+    /// controllers.
+    pub(crate) fn groups_follow_disks(&self) {
+        self.access_may_have_changed(|one| one.groups().follow_disks());
+    }
+
+    /// The controllers whose hosts can leave these listeners: those that hear of access groups, and have another
+    /// controller by a way that stays, or may have one in another process.
+    pub(crate) fn who_can_leave(&self, served: &Served, ports: &BTreeSet<u16>) -> Vec<Arc<Controller>> {
+        let all = self.controllers();
+        let stays = |one: &Controller| {
+            let port_id = served.listener_of(&one.way()).port_id();
+            !one.is_leaving() && !ports.contains(&port_id)
+        };
+        let can = |one: &&Arc<Controller>| {
+            let elsewhere = |other: &Arc<Controller>| {
+                let same = Arc::ptr_eq(other.subsystem(), one.subsystem());
+                same && (&other.host().nqn, other.host().id) == (&one.host().nqn, one.host().id)
+                    && stays(other)
+            };
+            let served = served.of(one.subsystem());
+            let shared = served.is_some_and(|served| served.controller_ids().is_some());
+            served.is_some() && one.hears_of_access() && !stays(one) && (shared || all.iter().any(elsewhere))
+        };
+        all.iter().filter(can).cloned().collect()
+    }
+
+    /// Hosts that can leave are asked to by what is served from now on. Returns which controllers may do no more, and
+    /// on which disks. The cores are still to be told.
+    pub(crate) fn begin_access(
+        &self,
+        old: &Served,
+        next: &Served,
+        difference: &Difference,
+    ) -> Vec<(Arc<Controller>, Vec<usize>)> {
+        if !difference.access_groups {
+            return Vec::new();
+        }
+        let ports = next.listeners().iter().filter(|one| next.is_closing(one)).map(|one| one.port_id());
+        self.who_can_leave(next, &ports.collect()).iter().for_each(|one| one.set_leaving());
+        let taken = |controller: Arc<Controller>| {
+            let (before, after) = (old.of(controller.subsystem())?, next.of(controller.subsystem())?);
+            let way = controller.way();
+            let lost = |one: &&Arc<Namespace>| {
+                let (was, is) = (before.groups().of(one.nsid()), after.groups().of(one.nsid()));
+                let had = before.access_state(was, &way).allows_io();
+                had && !controller.access_state(after, is).allows_io()
+            };
+            let disks: Vec<usize> = after.namespaces().filter(lost).map(|one| one.index()).collect();
+            (!disks.is_empty()).then_some((controller, disks))
+        };
+        self.controllers().into_iter().filter_map(taken).collect()
+    }
+
+    /// The log page of access groups may be another one for controllers of these subsystems: their hosts are told if it
+    /// is. Calls the wakes of controllers.
+    fn access_may_have_changed(&self, concerns: impl Fn(&ServedSubsystem) -> bool) {
+        let served = self.served();
+        for controller in self.controllers() {
+            if let Some(own) = served.of(controller.subsystem()).filter(|own| concerns(own)) {
+                controller.access_may_have_changed(own);
+            }
+        }
     }
 
     /// The admin queue of a controller has ended: it takes no further queue, and its identifier is free. Its I/O queues

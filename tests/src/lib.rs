@@ -6,6 +6,7 @@
 
 pub mod between;
 pub mod busy;
+pub mod cutter;
 pub mod devices;
 pub mod fake_disk;
 pub mod fake_target;
@@ -132,6 +133,21 @@ impl TestTarget {
         let namespace = format!("[[subsystem.namespace]]\nnull = \"4KiB\"\nblock_bytes = {block_bytes}\n");
         Self::adapted("cores = 1\nspin_us = 20", &listener, &namespace, |config| {
             on_cores(config, cores);
+            config.subsystems[0].namespaces[0].source = Source::Device(DriverHandle::new(driver));
+        })
+    }
+
+    /// Serves a device of the test's own as namespace 1, on one core over RDMA. Its access group follows it: when the
+    /// device is gone, `on_lost_disk` says what becomes of the group.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub fn with_followed_device(on_lost_disk: &str, driver: impl Driver + 'static) -> Self {
+        let tables = format!(
+            "[[subsystem.ana]]\ngroup = 1\non_lost_disk = {on_lost_disk:?}\n\
+             [[subsystem.namespace]]\nnull = \"4KiB\"\nblock_bytes = 4096\n"
+        );
+        Self::adapted("cores = 1\nspin_us = 20", "", &tables, |config| {
             config.subsystems[0].namespaces[0].source = Source::Device(DriverHandle::new(driver));
         })
     }

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use ringfab_tests::cutter::Cutter;
 use ringfab_tests::{
-    NQN, PATIENCE, Service, TestTarget, file_target, free_port, have, not_run, run_bounded, wait_until,
+    NQN, PATIENCE, Service, TestTarget, file_target, free_port, have, not_run, program, run_bounded,
+    wait_until,
 };
 
 const MEMORY: &str = "[[subsystem.namespace]]\nmemory = \"64MiB\"\nblock_bytes = 512\n";
@@ -361,6 +363,39 @@ fn requests_wait_for_a_target_that_was_killed_and_nothing_acknowledged_is_lost()
         assert!(client.read::<4096>() == block, "other bytes came back in round {round}");
     }
     assert!(service.log().contains("connected again after"), "{}", service.log());
+}
+
+#[test]
+fn requests_go_on_by_another_path_when_one_is_lost_for_good() {
+    let listener = "[[listener]]\naddress = \"127.0.0.1\"\nport = 0\n";
+    let target = TestTarget::start(&format!("{MEMORY}{listener}"));
+    for policy in ["one-in-use", "round-robin", "least-outstanding"] {
+        let cutter = Cutter::start(target.address());
+        let url =
+            target.url("").to_string().replace(&target.address().to_string(), &cutter.address.to_string());
+        let other = format!("nvme+rdma://{}", target.other_addresses()[0]);
+        let service = serve(&url, &["--path", &other, "--path-policy", policy, "--provider", "iwarp"]);
+        let mut client = Client::negotiated(&service);
+        client.works();
+        wait_until("both paths are there", || target.target.controllers().len() == 2);
+        // It is lost with a request under way.
+        client.request(1, 8192, 4096);
+        cutter.refuse();
+        client.write(&[policy.len() as u8; 4096]);
+        assert_eq!(client.error(), 0, "{policy}: {}", service.log());
+        for _ in 0..20 {
+            client.request(0, 8192, 4096);
+            assert_eq!(client.error(), 0, "{policy}");
+            assert!(client.read::<4096>() == [policy.len() as u8; 4096], "{policy}: other bytes");
+        }
+    }
+    let refused = Command::new(program("ringfab"))
+        .args(["nbd", &target.url("").to_string(), "--socket", "/dev/null", "--path"])
+        .arg(format!("nvme+rdma://{}/nqn.2026-01.org.example:other", target.other_addresses()[0]))
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("of another subsystem"), "{said}");
 }
 
 #[test]

@@ -92,7 +92,7 @@ fn is_meant(facts: &Facts, target: &str) -> bool {
 }
 
 /// Whether an address is of what a user names: with the same namespace, if the user names one.
-fn is_at(ours: &Url, named: &Url) -> bool {
+pub(crate) fn is_at(ours: &Url, named: &Url) -> bool {
     let same = (ours.transport, &ours.host, ours.port) == (named.transport, &named.host, named.port);
     let subsystem = named.is_discovery() || ours.subsystem_nqn() == named.subsystem_nqn();
     same && subsystem && (named.namespace.is_none() || named.namespace == ours.namespace)

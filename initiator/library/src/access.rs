@@ -46,7 +46,7 @@ impl AccessStates {
             let (descriptor, behind) = AnaGroupDescriptor::read_from_prefix(rest).map_err(short)?;
             let (group, nsids) = (descriptor.group.get(), descriptor.nsids.get());
             if nsids != 0 {
-                return Err(format!("group {group} has {nsids} namespaces, and none was asked for"));
+                return Err(format!("group {group} lists namespaces ({nsids}), and none was asked for"));
             }
             if group == 0 {
                 return Err("it has a group 0".to_owned());

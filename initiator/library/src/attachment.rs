@@ -9,6 +9,7 @@ use ringfab_reactor::{Time, TimerId};
 use ringfab_spec::CompletionEntry;
 
 use crate::error::{ConnectError, IoError, SubmitError};
+use crate::fences::Fences;
 use crate::messages::{Message, PathPart, ToFollower, ToLeader};
 use crate::namespace::{ControllerInfo, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
@@ -25,6 +26,8 @@ use crate::volume::{Identified, NamedPath, Volumes};
 /// The most paths of an attachment.
 pub(crate) const PATHS_MAX: usize = 32;
 
+mod instances;
+
 /// The volumes of a subsystem, and the paths to it.
 pub(crate) struct Attachment {
     id: ControllerId,
@@ -33,6 +36,8 @@ pub(crate) struct Attachment {
     /// By their slots. One that has ended stays until its slot is used again, so that late messages for it are
     /// recognised.
     paths: Vec<Path>,
+    /// Lost instances of their controllers; only the engine that leads has any.
+    fences: Fences,
     /// Addresses that become paths once one is ready.
     found: Vec<HostName>,
     /// Whether all of it is being left.
@@ -96,17 +101,26 @@ impl Attachment {
         resources: &mut Resources,
     ) -> Self {
         let volumes = volumes(id, &options, share, resources);
-        Self { id, options, volumes, paths: Vec::new(), found: Vec::new(), leaving: false, armed: None }
+        Self {
+            id,
+            options,
+            volumes,
+            paths: Vec::new(),
+            fences: Fences::default(),
+            found: Vec::new(),
+            leaving: false,
+            armed: None,
+        }
     }
 
     /// Adds a path to the same subsystem.
     pub(crate) fn add_path(&mut self, resources: &mut Resources, url: Url) -> Result<PathId, SubmitError> {
-        let there = self.paths.iter().filter(|path| !path.is_gone());
+        let there = self.paths.iter().filter(|path| !path.life.is_gone());
         if self.leaving {
             return Err(SubmitError::Gone);
         }
-        let first = self.paths.iter().find(|path| !path.is_gone()).ok_or(SubmitError::Gone)?;
-        let Some(followers) = first.role().followers() else {
+        let first = self.paths.iter().find(|path| !path.life.is_gone()).ok_or(SubmitError::Gone)?;
+        let Some(followers) = first.role.followers() else {
             return Err(SubmitError::NoCommand("an admin queue on this engine"));
         };
         if self.volumes.is_new() {
@@ -118,9 +132,11 @@ impl Attachment {
         if there.into_iter().any(|path| path.leads_to(&url)) {
             return Err(SubmitError::Path("there is a path to that address already"));
         }
-        let free = self.paths.iter().position(Path::is_gone);
+        // What is told of lost instances is told by the names of their paths.
+        let is_free = |path: &Path| path.life.is_gone() && !self.fences.has(path.life.handle().path);
+        let free = self.paths.iter().position(is_free);
         let path = match free {
-            Some(slot) => self.paths[slot].handle().path.successor(),
+            Some(slot) => self.paths[slot].life.handle().path.successor(),
             None if self.paths.len() < PATHS_MAX => PathId::first(self.paths.len() as u16),
             None => return Err(SubmitError::Path("there are as many paths as there may be")),
         };
@@ -132,7 +148,7 @@ impl Attachment {
 
     /// Puts a path into its slot.
     fn insert(&mut self, resources: &mut Resources, path: Path) -> PathId {
-        let id = path.handle().path;
+        let id = path.life.handle().path;
         self.volumes.expect_path(id);
         match self.paths.get_mut(id.index()) {
             Some(ended) => *ended = path,
@@ -145,12 +161,13 @@ impl Attachment {
 
     /// Removes a path.
     pub(crate) fn remove_path(&mut self, resources: &mut Resources, id: PathId) -> Result<(), SubmitError> {
-        let is_there = |path: &&Path| !path.is_leaving() && path.handle().path != id;
+        let is_there = |path: &&Path| !path.life.is_leaving() && path.life.handle().path != id;
         let is_last = self.paths.iter().filter(is_there).count() == 0;
         let path = self.paths.get_mut(id.index());
-        let path =
-            path.filter(|path| path.handle().path == id && !path.is_gone()).ok_or(SubmitError::NoPath)?;
-        if !path.role().leads() {
+        let path = path
+            .filter(|path| path.life.handle().path == id && !path.life.is_gone())
+            .ok_or(SubmitError::NoPath)?;
+        if !path.role.leads() {
             return Err(SubmitError::NoCommand("an admin queue on this engine"));
         }
         if is_last {
@@ -163,7 +180,7 @@ impl Attachment {
 
     /// How the paths are, as this engine sees them.
     pub(crate) fn path_status(&self, now: Time) -> Vec<PathStatus> {
-        let there = self.paths.iter().filter(|path| !path.is_gone());
+        let there = self.paths.iter().filter(|path| !path.life.is_gone());
         let status = there.map(|path| {
             let mut status = path.status(now);
             self.volumes.complete(now, &mut status);
@@ -174,7 +191,7 @@ impl Attachment {
 
     /// What the controller said of itself, once it was ready.
     pub(crate) fn info(&self) -> Option<&ControllerInfo> {
-        self.paths.iter().find_map(Path::info)
+        self.paths.iter().find_map(|path| path.life.info())
     }
 
     /// The namespaces in use.
@@ -185,12 +202,13 @@ impl Attachment {
     /// Whether the host may forget it.
     #[inline]
     pub(crate) fn is_gone(&self) -> bool {
-        self.paths.iter().all(Path::is_gone)
+        self.paths.iter().all(|path| path.life.is_gone())
     }
 
     /// Commands without an answer, waiting ones included.
     pub(crate) fn outstanding(&self) -> usize {
-        self.volumes.outstanding() + self.paths.iter().map(Path::outstanding).sum::<usize>()
+        self.volumes.outstanding()
+            + self.paths.iter().map(|path| path.association.outstanding()).sum::<usize>()
     }
 
     /// Starts an I/O command, or lets it wait. Where a disk is named, its namespace has to be that one.
@@ -229,12 +247,17 @@ impl Attachment {
         Err(refused)
     }
 
-    /// Has the controller of each path do what a program asks for.
+    /// Has the controller of each path that can do what a program asks for.
     pub(crate) fn ask(&mut self, resources: &mut Resources, asked: &Asked) -> Result<(), SubmitError> {
-        let mut paths = self.paths.iter_mut().filter(|path| !path.is_gone());
-        let result = paths.try_for_each(|path| path.ask(resources, asked.clone()));
+        let (mut taken, mut refused) = (false, Err(SubmitError::Gone));
+        for path in self.paths.iter_mut().filter(|path| !path.life.is_gone()) {
+            match path.ask(resources, asked.clone()) {
+                Ok(()) => taken = true,
+                Err(reason) => refused = Err(reason),
+            }
+        }
         self.settle(resources);
-        result
+        if taken { Ok(()) } else { refused }
     }
 
     /// Takes a response capsule, or something in its place.
@@ -276,14 +299,19 @@ impl Attachment {
         if let Message::JoinPath { path, part } = message {
             return self.join_path(resources, path, *part);
         }
-        let path = self.paths.get_mut(id.index()).filter(|path| path.handle().path == id);
+        let path = self.paths.get_mut(id.index()).filter(|path| path.life.handle().path == id);
         let Some(path) = path else { return Self::turn_away(message) };
         match message {
             message @ (Message::Resolved(_) | Message::Worked(_)) => path.on_thread(resources, message),
             Message::ToLeader { engine, what: what @ ToLeader::Left, .. } => {
                 path.on_follower(resources, engine, what);
                 // It does not take part in a path that it has not heard of either.
-                self.paths.iter_mut().for_each(|path| path.follower_has_left(resources, engine));
+                for path in &mut self.paths {
+                    path.on_follower(resources, engine, ToLeader::LeftBefore);
+                }
+            }
+            Message::ToLeader { what: ToLeader::Detach { orderly }, .. } => {
+                return self.detach(resources, orderly);
             }
             Message::ToLeader { engine, what, .. } => path.on_follower(resources, engine, what),
             Message::ToFollower { what, .. } => path.on_leader(resources, what),
@@ -295,7 +323,7 @@ impl Attachment {
     /// Takes part in a path that was added.
     fn join_path(&mut self, resources: &mut Resources, handle: PathHandle, part: PathPart) {
         let slot = handle.path.index();
-        let is_free = self.paths.get(slot).map_or(slot == self.paths.len(), Path::is_gone);
+        let is_free = self.paths.get(slot).map_or(slot == self.paths.len(), |path| path.life.is_gone());
         if self.leaving || !is_free {
             return SharedPath::decline(&part);
         }
@@ -346,20 +374,23 @@ impl Attachment {
         let mut settled = false;
         while !settled {
             settled = true;
-            for path in &mut self.paths {
-                let id = path.handle().path;
-                path.liveness().set_delayed(self.volumes.delayed(id));
-                self.volumes.take_back(resources, id, path.reports().unanswered());
-                if let Some(event) = path.reports().next() {
-                    if matches!(event, PathEvent::Ready { .. }) {
-                        self.found.extend(path.keep_address());
-                    }
-                    let from = NamedPath { id, path };
+            for index in 0..self.paths.len() {
+                let path = &mut self.paths[index];
+                let (id, connection) = (path.life.handle().path, path.instances.connection());
+                path.liveness.set_delayed(self.volumes.delayed(id));
+                self.volumes.take_back(id, connection, path.reports.unanswered());
+                let Some(event) = path.reports.next() else { continue };
+                settled = false;
+                if matches!(event, PathEvent::Ready { .. }) {
+                    self.found.extend(path.association.keep_address());
+                }
+                if let Some(event) = self.on_instance_event(resources, id, event) {
+                    let from = NamedPath { id, path: &mut self.paths[index] };
                     let about = About { controller: self.id, leaving: self.leaving };
                     on_path_event(&mut self.volumes, resources, about, from, event);
-                    settled = false;
                 }
             }
+            settled = settled && !self.fence(resources);
             if settled {
                 self.volumes.dispatch(resources, &mut self.paths);
                 settled = !self.drain(resources) && !self.give_up(resources);
@@ -385,11 +416,11 @@ impl Attachment {
     /// If none of several paths was ready so far, and each has failed once, nothing is waited for. Says whether it is
     /// so.
     fn give_up(&mut self, resources: &mut Resources) -> bool {
-        let is_lost = |path: &Path| path.is_gone() || path.has_failed_at_first();
+        let is_lost = |path: &Path| path.life.is_gone() || path.has_failed_at_first();
         if !self.volumes.is_new() || !self.paths.iter().all(is_lost) {
             return false;
         }
-        let mut left = self.paths.iter_mut().filter(|path| !path.is_leaving()).peekable();
+        let mut left = self.paths.iter_mut().filter(|path| !path.life.is_leaving()).peekable();
         let any = left.peek().is_some();
         left.for_each(|path| path.give_up(resources));
         any
@@ -408,7 +439,8 @@ impl Attachment {
     /// Sets the reactor's timer to the next thing to do.
     fn arm(&mut self, resources: &mut Resources) {
         let paths = self.paths.iter().map(Path::next_deadline);
-        let at = paths.chain([self.volumes.due(resources.now())]).min().unwrap_or(Time::MAX);
+        let due = [self.volumes.due(resources.now()), self.fences.due()];
+        let at = paths.chain(due).min().unwrap_or(Time::MAX);
         if self.armed.is_some_and(|(armed, _)| armed == at) {
             return;
         }
@@ -437,16 +469,15 @@ fn on_path_event(
     let NamedPath { id, path } = from;
     let controller = about.controller;
     match event {
-        PathEvent::QueuesConnected => path.role().queues_connected(volumes.needed()),
+        PathEvent::QueuesConnected => path.role.queues_connected(volumes.needed()),
         PathEvent::Ready { reconnected } => {
-            volumes.path_is_ready(resources.now(), id, path.peer());
+            volumes.path_is_ready(resources.now(), id);
             resources.events.push_with(|| HostEvent::Ready { controller, path: id, reconnected });
         }
         PathEvent::Lost(error) => {
             volumes.path_is_lost(resources.now(), id, &error);
             resources.events.push_with(|| HostEvent::Lost { controller, path: id, error });
         }
-        PathEvent::ConnectionsEnded => volumes.connections_have_ended(id),
         PathEvent::Reconnecting { attempt, delay } => {
             resources.events.push_with(|| HostEvent::Reconnecting { controller, path: id, attempt, delay });
         }
@@ -455,7 +486,7 @@ fn on_path_event(
         }
         PathEvent::Reauthenticated(result) => {
             if let Ok(keys) = &result {
-                path.role().tell_followers(&ToFollower::Reauthenticate(keys.clone()));
+                path.role.tell_followers(&ToFollower::Reauthenticate(keys.clone()));
             }
             let result = result.map(drop);
             resources.events.push_with(|| HostEvent::Reauthenticated { controller, path: id, result });
@@ -496,31 +527,31 @@ fn on_namespace_event(
     let NamedPath { id, path } = from;
     match event {
         PathEvent::Identified { found, listed, subsystem } => {
-            let needed = path.role().needed_by_followers();
+            let needed = path.role.needed_by_followers();
             let identified = Identified { found, listed };
             let result = volumes.identify(resources.now(), id, &subsystem, identified, &needed);
             path.on_identified(resources, result.map(|()| volumes.namespaces()));
         }
         PathEvent::Adopt(found) => volumes.adopt(resources, found.to_vec()),
         PathEvent::Access(states) => {
-            path.role().tell_followers(&ToFollower::Access(states.clone()));
+            path.role.tell_followers(&ToFollower::Access(states.clone()));
             volumes.set_access(resources, id, Arc::unwrap_or_clone(states));
         }
         PathEvent::NamespacesChanged => volumes.namespaces_may_have_changed(id),
         PathEvent::Changes(changed) if volumes.are_only_new(&changed) => {
             volumes.end_rescan(id);
-            path.role().tell_followers(&ToFollower::Rescanned(None));
+            path.role.tell_followers(&ToFollower::Rescanned(None));
         }
         PathEvent::NamespacesFound { found, final_look } => {
             volumes.take_namespaces(resources, found);
             if final_look {
                 volumes.end_rescan(id);
-                path.role().tell_followers(&ToFollower::Rescanned(Some(Arc::from(volumes.namespaces()))));
+                path.role.tell_followers(&ToFollower::Rescanned(Some(Arc::from(volumes.namespaces()))));
             }
         }
         PathEvent::NamespacesKept => {
             volumes.end_rescan(id);
-            path.role().tell_followers(&ToFollower::Rescanned(None));
+            path.role.tell_followers(&ToFollower::Rescanned(None));
         }
         _ => {}
     }
@@ -528,8 +559,8 @@ fn on_namespace_event(
 
 /// Logs that a path is given up. Why the only one could not be attached at first is said by whoever wanted that.
 fn note_failure(path: &Path, error: &ConnectError, last: bool) {
-    match (last, path.info().is_some()) {
-        _ if !path.role().leads() => {}
+    match (last, path.life.was_ready()) {
+        _ if !path.role.leads() => {}
         (true, true) => tracing::warn!("I/O fails from now on: {error}"),
         (true, false) => {}
         (false, _) => tracing::warn!("a path is given up, and others are left: {error}"),

@@ -5,10 +5,8 @@
 
 use crate::options::PathChooser;
 
-/// A path, as far as a choice goes by it.
+/// What a path has for I/O, as far as a choice goes by it.
 pub(crate) trait Way {
-    /// Whether it takes I/O, though perhaps not at this moment.
-    fn is_open(&self) -> bool;
     /// Whether it has room for a command now.
     fn has_room(&self) -> bool;
     /// Commands without an answer.
@@ -61,28 +59,30 @@ impl Chooser {
         self.best.contains(&path)
     }
 
-    /// The index of the path to take; `None` while there is none.
+    /// The index of the path to take; `None` while there is none. `io` is what a path has for I/O, while it takes any.
     #[inline]
-    pub(crate) fn choose<W: Way>(&mut self, paths: &[W]) -> Option<usize> {
-        if paths.get(self.only).is_some_and(W::is_open) {
+    pub(crate) fn choose<P, W: Way>(&mut self, paths: &[P], io: fn(&P) -> Option<&W>) -> Option<usize> {
+        if paths.get(self.only).is_some_and(|path| io(path).is_some()) {
             return Some(self.only);
         }
-        self.choose_of_several(paths)
+        self.choose_of_several(paths, io)
     }
 
     #[inline(never)]
-    fn choose_of_several<W: Way>(&mut self, paths: &[W]) -> Option<usize> {
+    fn choose_of_several<P, W: Way>(&mut self, paths: &[P], io: fn(&P) -> Option<&W>) -> Option<usize> {
         let last = self.last;
         let after = self.best.iter().position(|path| *path > last && last != NONE).unwrap_or(0);
         let (before, behind) = self.best.split_at(after);
-        let in_turn = || behind.iter().chain(before).copied().filter(|path| paths[*path].is_open());
-        let with_room = || in_turn().filter(|path| paths[*path].has_room());
+        let open = |path: usize| Some((path, io(paths.get(path)?)?));
+        let in_turn = || behind.iter().chain(before).filter_map(|path| open(*path));
+        let mut with_room = in_turn().filter(|(_, io)| io.has_room());
         let chosen = match self.by {
-            PathChooser::LeastOutstanding => with_room().min_by_key(|path| paths[*path].outstanding()),
-            PathChooser::RoundRobin | PathChooser::OneInUse => with_room().next(),
+            PathChooser::LeastOutstanding => with_room.min_by_key(|(_, io)| io.outstanding()),
+            PathChooser::RoundRobin | PathChooser::OneInUse => with_room.next(),
         };
-        self.last = chosen.or_else(|| in_turn().next())?;
-        Some(self.last)
+        let (path, _) = chosen.or_else(|| in_turn().next())?;
+        self.last = path;
+        Some(path)
     }
 }
 
@@ -95,10 +95,6 @@ mod tests {
     struct Fake(Option<usize>);
 
     impl Way for Fake {
-        fn is_open(&self) -> bool {
-            self.0.is_some()
-        }
-
         fn has_room(&self) -> bool {
             self.0.is_some_and(|outstanding| outstanding < 4)
         }
@@ -108,6 +104,10 @@ mod tests {
         }
     }
 
+    fn open(fake: &Fake) -> Option<&Fake> {
+        fake.0.map(|_| fake)
+    }
+
     const SHUT: Fake = Fake(None);
     const IDLE: Fake = Fake(Some(0));
     const FULL: Fake = Fake(Some(4));
@@ -115,26 +115,30 @@ mod tests {
     #[test]
     fn the_path_in_use_is_kept_until_it_closes_and_another_open_one_follows() {
         let mut chooser = Chooser::default();
-        assert_eq!(chooser.choose(&[IDLE, IDLE]), None, "none is known to be good");
+        assert_eq!(chooser.choose(&[IDLE, IDLE], open), None, "none is known to be good");
         chooser.set(vec![0, 1], PathChooser::OneInUse);
-        assert_eq!(chooser.choose(&[IDLE, IDLE]), Some(0));
-        assert_eq!(chooser.choose(&[FULL, IDLE]), Some(0), "it has room again some time");
-        assert_eq!(chooser.choose(&[SHUT, IDLE]), Some(1), "before it is known to be lost");
+        assert_eq!(chooser.choose(&[IDLE, IDLE], open), Some(0));
+        assert_eq!(chooser.choose(&[FULL, IDLE], open), Some(0), "it has room again some time");
+        assert_eq!(chooser.choose(&[SHUT, IDLE], open), Some(1), "before it is known to be lost");
         chooser.set(vec![1], PathChooser::OneInUse);
-        assert_eq!(chooser.choose(&[SHUT, IDLE]), Some(1));
+        assert_eq!(chooser.choose(&[SHUT, IDLE], open), Some(1));
         chooser.set(vec![0, 1], PathChooser::OneInUse);
-        assert_eq!(chooser.choose(&[IDLE, IDLE]), Some(1), "the first one being back is no reason to leave");
-        assert_eq!(chooser.choose(&[SHUT, SHUT]), None);
+        assert_eq!(
+            chooser.choose(&[IDLE, IDLE], open),
+            Some(1),
+            "the first one being back is no reason to leave"
+        );
+        assert_eq!(chooser.choose(&[SHUT, SHUT], open), None);
         chooser.set(Vec::new(), PathChooser::OneInUse);
-        assert_eq!((chooser.choose(&[IDLE, IDLE]), chooser.is_closed()), (None, true));
-        assert_eq!(chooser.choose::<Fake>(&[]), None);
+        assert_eq!((chooser.choose(&[IDLE, IDLE], open), chooser.is_closed()), (None, true));
+        assert_eq!(chooser.choose(&[], open), None);
     }
 
     #[test]
     fn the_best_paths_take_turns_and_one_without_room_is_left_out() {
         let mut chooser = Chooser::default();
         chooser.set(vec![0, 2, 3], PathChooser::RoundRobin);
-        let mut choose = |paths: &[Fake; 4]| chooser.choose(paths);
+        let mut choose = |paths: &[Fake; 4]| chooser.choose(paths, open);
         let all: Vec<_> = (0..4).map(|_| choose(&[IDLE; 4])).collect();
         assert_eq!(all, [Some(0), Some(2), Some(3), Some(0)]);
         assert_eq!(choose(&[IDLE, IDLE, FULL, IDLE]), Some(3));
@@ -147,8 +151,8 @@ mod tests {
         let mut chooser = Chooser::default();
         chooser.set(vec![0, 1, 2], PathChooser::LeastOutstanding);
         let paths = [Fake(Some(2)), Fake(Some(1)), Fake(Some(3))];
-        assert_eq!([chooser.choose(&paths), chooser.choose(&paths)], [Some(1), Some(1)]);
-        let equal: Vec<_> = (0..3).map(|_| chooser.choose(&[IDLE; 3])).collect();
+        assert_eq!([chooser.choose(&paths, open), chooser.choose(&paths, open)], [Some(1), Some(1)]);
+        let equal: Vec<_> = (0..3).map(|_| chooser.choose(&[IDLE; 3], open)).collect();
         assert_eq!(equal, [Some(2), Some(0), Some(1)], "equal ones take turns");
     }
 }

@@ -61,6 +61,12 @@ pub(crate) enum Owner {
     AsyncEvent,
     /// Nobody: the effect shows at the aborted command.
     Abort,
+    /// Who waits for the end of a lost instance of a controller, by this number.
+    Reset(u64),
+    /// The same: which resets are done.
+    ResetLog,
+    /// The paths of the subsystem: which controllers have lost this host.
+    LostHostLog,
 }
 
 /// Which way a command's data go.

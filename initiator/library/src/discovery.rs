@@ -1,5 +1,6 @@
 //! Asking discovery controllers for the subsystems that they know.
 
+mod paths;
 mod watch;
 
 use std::net::IpAddr;
@@ -17,6 +18,7 @@ use crate::options::ConnectOptions;
 use crate::url::{HostName, Transport, Url};
 use crate::wire::answers;
 use crate::wire::data::AnswerData;
+pub use paths::{PathDiscovery, paths_of};
 pub use watch::{DiscoveryTrouble, DiscoveryWatch};
 
 /// An entry of the discovery log page (Base 2.0, section 5.16.1.23).

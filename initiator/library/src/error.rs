@@ -192,6 +192,9 @@ pub enum Cause {
     /// Our own resources.
     #[error("{0}")]
     Local(String),
+    /// Another controller of the subsystem tells that this one has lost us.
+    #[error("the target has lost this host here, as it tells on another path")]
+    LostHost,
     /// The program has asked for a reset of the controller.
     #[error("reset, as asked for")]
     Reset,

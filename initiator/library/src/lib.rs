@@ -35,6 +35,13 @@
 //! The engine connects again after a loss, and then sends commands without an answer again, as [`ReconnectPolicy`]
 //! says. Until then they wait. A command that fails without Do Not Retry is tried again as well.
 //!
+//! # Several paths
+//!
+//! What is attached may have several paths: addresses of one subsystem, each with a controller of its own
+//! ([`ConnectOptions::further_urls`], [`Host::add_path`], [`discovery::PathDiscovery`]). Commands go by the best path
+//! that is there, as [`PathPolicy`] and the access states (ANA) say. When a path is lost, new commands take another one
+//! at once. [`Host::paths`] tells how each is.
+//!
 //! # What is not there
 //!
 //! `docs/not-there.md` of the project lists it. The library has authentication and TLS: [`ConnectOptions`] takes the
@@ -58,6 +65,7 @@ mod command;
 mod delayed;
 pub mod discovery;
 mod error;
+mod fences;
 mod flow;
 mod host;
 mod identity;

@@ -155,6 +155,8 @@ pub(crate) enum ToLeader {
     Detach { orderly: bool },
     /// The engine has ended.
     Left,
+    /// The same, told for another path: it does not take part in this one either, if it has not joined.
+    LeftBefore,
 }
 
 /// From the engine that leads.
@@ -175,6 +177,8 @@ pub(crate) enum ToFollower {
     Close { attempt: u32, orderly: bool },
     /// The next attempt to connect.
     Reconnecting { attempt: u32, delay: std::time::Duration },
+    /// What was sent on the connections with these numbers is executed no more.
+    Over { first: u32, last: u32 },
     /// I/O no longer waits for the connection.
     FailFast,
     /// The controller tells these access states.

@@ -62,6 +62,27 @@ pub struct ConnectOptions {
     pub timeouts: Timeouts,
     /// What to do when the connection is lost.
     pub reconnect: ReconnectPolicy,
+    /// How long commands that change blocks wait after the end of a lost connection, where nothing else says that the
+    /// controller executes none of them any more; what the address says wins. `None`: as long as it takes until that
+    /// is sure, see docs/failover.md. A shorter time risks that an older write undoes a
+    /// newer one.
+    pub replay_delay: Option<Duration>,
+    /// What a test of a protection switches off.
+    #[doc(hidden)]
+    pub protections: Protections,
+}
+
+/// What protects data when paths are lost. A test that switches one off has to find what goes wrong then.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protections {
+    /// Commands that change blocks wait until the lost controller executes none of them any more.
+    pub hold_changes: bool,
+}
+
+impl Protections {
+    /// All of them.
+    pub const ALL: Self = Self { hold_changes: true };
 }
 
 impl ConnectOptions {
@@ -87,6 +108,8 @@ impl ConnectOptions {
             waiting_max: 4096,
             timeouts: Timeouts::default(),
             reconnect: ReconnectPolicy::default(),
+            replay_delay: None,
+            protections: Protections::ALL,
         }
     }
 
@@ -158,6 +181,12 @@ impl ConnectOptions {
     /// Commands outstanding per I/O queue, 1 to 1024.
     pub(crate) fn depth_wanted(&self) -> u16 {
         self.url.depth.unwrap_or(self.depth).clamp(1, 1024)
+    }
+
+    /// How long changes wait after a loss where nothing else says that what was sent before is over; `None` for the
+    /// rule.
+    pub(crate) fn replay_delay_wanted(&self) -> Option<Duration> {
+        self.url.replay_delay_ms.map(|ms| Duration::from_millis(ms.into())).or(self.replay_delay)
     }
 
     /// Keep-alive timeout; zero for off. A discovery controller that is only asked once is not kept.

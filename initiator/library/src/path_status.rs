@@ -80,8 +80,26 @@ pub struct PathLoss {
 }
 
 impl PathStatus {
+    /// Of a path of which nothing else is known.
+    pub(crate) fn new(id: PathId, url: Url) -> Self {
+        Self {
+            id,
+            url,
+            address: None,
+            cntlid: None,
+            state: PathState::Attaching,
+            groups: Vec::new(),
+            commands: 0,
+            bytes: 0,
+            outstanding: 0,
+            losses: 0,
+            last_loss: None,
+            last_failover: None,
+        }
+    }
+
     /// Takes another engine's part of the same path in.
-    pub(crate) fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.commands += other.commands;
         self.bytes += other.bytes;
         self.outstanding += other.outstanding;

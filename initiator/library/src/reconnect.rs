@@ -1,18 +1,29 @@
 //! When to try again after a loss, and what to do with commands that had no answer.
 //!
 //! # Replay
-//! Commands without an answer are held. They are sent again, in the order of their submission, after the reconnect.
-//! Every command that a program can submit may be executed twice: a Read, Compare or Flush changes nothing, and a
-//! Write, Write Zeroes or Discard of the same blocks ends in the same content. What order promises, and what not:
+//! Commands without an answer are held. They are sent again, in the order of their submission, on the next connection or
+//! by another path. Every command that a program can submit may be executed twice: a Read, Compare, Verify or Flush
+//! changes nothing, and a Write, Write Zeroes or Discard of the same blocks ends in the same content. When:
+//!
+//! - What changes nothing goes on as soon as the connections have ended, and its buffer is used by nobody. A Flush
+//!   promises nothing of commands that were not answered before it, so it need not wait for any.
+//! - What changes blocks waits until the lost instance of the controller executes nothing any more. Otherwise what was
+//!   sent first, and still lies in a socket, in a network or at a disk, could undo a later write. Cross-Controller Reset
+//!   says when that is, or the clock: [`crate::fences`]. A controller that is connected again says nothing about it.
+//! - A new command that changes the same blocks waits with it, and so does one that follows a command which has failed
+//!   meanwhile. Other commands go on.
+//!
+//! What order promises, and what not:
 //!
 //! - A command that was answered is never sent again, so nothing that was submitted after an answer can be undone
 //!   by replay. Two overlapping commands of which neither was answered when the other was submitted have no
 //!   order in NVMe; replay may execute the first once more after the second was answered. A program that overlaps
 //!   its own writes sees what it would see on a local disk that reorders, except that a Read in between may have
 //!   shown the second content first. A Compare that overlaps with a Write in flight may see either content.
-//! - A target that lost contact without noticing may still execute a command of the old connection after its
-//!   replay was answered and a later write was, too. It must fence such commands before it takes the host back: ours
-//!   does. Towards other targets the same risk exists with every initiator that reconnects.
+//! - The clock is right for controllers that keep what they say of themselves: keep-alive timeout and Command Quiesce
+//!   Time. Many say that quiescing takes no time. A disk that hangs can make any such time wrong.
+//! - What a controller is held for ends with the process. A program that has failed, or that attaches anew, does not know
+//!   what the one before has sent.
 //! - A Write that was answered but not flushed is in the target's volatile cache. When the target's machine loses
 //!   power it is gone, and NVMe gives no sign of that after the reconnect. Programs that must not depend on it
 //!   write with FUA, or the target serves without a volatile cache.

@@ -70,6 +70,7 @@ impl Resources {
                 self.events.push_with(move || HostEvent::AdminDone(done()));
             }
             Owner::Sequence | Owner::KeepAlive | Owner::AsyncEvent | Owner::Abort => {}
+            Owner::Reset(_) | Owner::ResetLog | Owner::LostHostLog => {}
         }
     }
 }

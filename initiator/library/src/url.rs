@@ -10,6 +10,7 @@
 //! | `dhchap_key`, `dhchap_controller_key` | where the keys for authentication are: `file:/path`, `credential:NAME` or `keyring:DESCRIPTION` |
 //! | `queues`, `depth` | I/O queues, and commands outstanding in each |
 //! | `keepalive` | keep-alive timeout in seconds, 0 for off |
+//! | `replaydelay` | how long writes wait after a loss where no Cross-Controller Reset says that older ones are over, in milliseconds |
 //! | `crc` | `on` or `off`: whether we ask for MPA CRCs |
 //! | `hdgst`, `ddgst` | `on` or `off`: header and data digests, over TCP |
 //! | `tls` | `on` or `off`: whether connections are over TLS, over TCP; without it they are if there is a key |
@@ -88,6 +89,9 @@ pub struct Url {
     pub depth: Option<u16>,
     /// Keep-alive timeout in seconds; zero turns it off.
     pub keep_alive_s: Option<u32>,
+    /// How long commands that change blocks wait after a loss where nothing else says that what was sent before is
+    /// over, in milliseconds.
+    pub replay_delay_ms: Option<u32>,
     /// Whether we ask for MPA CRCs.
     pub crc: Option<bool>,
     /// Whether connections are over TLS; if it is not said, they are when there is a key. Only NVMe/TCP has TLS.
@@ -244,7 +248,7 @@ impl Url {
     /// The NQN of discovery (Base 2.0, section 3.1.3.3).
     pub const DISCOVERY_NQN: &'static str = "nqn.2014-08.org.nvmexpress.discovery";
     /// The options that addresses of every transport have.
-    const OPTIONS: [&'static str; 13] = [
+    const OPTIONS: [&'static str; 14] = [
         "ns",
         "hostnqn",
         "hostid",
@@ -254,6 +258,7 @@ impl Url {
         "queues",
         "depth",
         "keepalive",
+        "replaydelay",
         "congestion",
         "dscp",
         "usertimeout",
@@ -277,6 +282,7 @@ impl Url {
             queues: None,
             depth: None,
             keep_alive_s: None,
+            replay_delay_ms: None,
             crc: None,
             tls: None,
             tls_key: None,
@@ -374,6 +380,11 @@ impl Url {
                 let expected = "a number of seconds from 0 to 86400";
                 set(&mut self.keep_alive_s, "keepalive", number("keepalive", value, 0, 86_400, expected)?)
             }
+            "replaydelay" => {
+                let expected = "a number of milliseconds from 0 to 3600000";
+                let delay = number("replaydelay", value, 0, 3_600_000, expected)?;
+                set(&mut self.replay_delay_ms, "replaydelay", delay)
+            }
             "crc" => {
                 let crc = choose("crc", value, ON_OR_OFF, &SWITCH)?;
                 set(&mut self.crc, "crc", crc)
@@ -422,6 +433,7 @@ impl Url {
         push("queues", self.queues.map(|queues| queues.to_string()));
         push("depth", self.depth.map(|depth| depth.to_string()));
         push("keepalive", self.keep_alive_s.map(|seconds| seconds.to_string()));
+        push("replaydelay", self.replay_delay_ms.map(|ms| ms.to_string()));
         push("crc", self.crc.map(|crc| if crc { "on" } else { "off" }.to_owned()));
         push("tls", self.tls.map(|tls| if tls { "on" } else { "off" }.to_owned()));
         push("tls_key", self.tls_key.as_ref().map(ToString::to_string));

@@ -83,7 +83,8 @@ impl Discovery {
             let serves = |listener: &Listener| {
                 !listener.limits().discovery_only && (!tls || listener.config().tls != ListenerTls::Off)
             };
-            let serving = listeners.iter().filter(|(listener, _)| serves(listener));
+            let named = |one: &&(&Listener, SocketAddr)| subsystem.is_discovered_at(one.0, one.1);
+            let serving = listeners.iter().filter(named).filter(|(listener, _)| serves(listener));
             entries
                 .extend(serving.map(|(listener, address)| self.at(listener, *address, subsystem.nqn(), tls)));
         }

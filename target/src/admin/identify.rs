@@ -7,14 +7,16 @@ use std::sync::Arc;
 
 use ringfab_spec::Status;
 use ringfab_spec::identify::{Cns, CommandSet, CommandSetVector, CommandSetVectors, DATA_LEN, NamespaceList};
+use ringfab_spec::log::AnaState;
 
 use super::page::Page;
 use super::{AdminContext, AdminOutcome, NSID};
 use crate::command::{Command, dword_offset};
+use crate::config::DEFAULT_ANA_GROUP;
 use crate::controller::Controller;
 use crate::failure::Failure;
 use crate::limits::{NSID_BROADCAST, NSID_MAX};
-use crate::model::Namespace;
+use crate::model::{Namespace, ana_status};
 
 const CNS: u16 = dword_offset(10);
 const CNTID: u16 = dword_offset(10) + 2;
@@ -31,7 +33,8 @@ pub(super) fn identify(
     }
     let page = match cns {
         Cns::NAMESPACE | Cns::ALLOCATED_NAMESPACE => {
-            in_range(controller, context, command)?.as_deref().map_or_else(empty, namespace::namespace)
+            let found = in_range(controller, context, command)?;
+            found.map_or_else(empty, |one| namespace::namespace(&one, access_to(controller, context, &one)))
         }
         Cns::CONTROLLER => Page::of(&controller::controller(controller)),
         Cns::ACTIVE_NAMESPACES | Cns::ALLOCATED_NAMESPACES => list(controller, context, command)?,
@@ -51,7 +54,8 @@ pub(super) fn identify(
             list(controller, context, command)?
         }
         Cns::INDEPENDENT_NAMESPACE => {
-            in_range(controller, context, command)?.as_deref().map_or_else(empty, namespace::independent)
+            let found = in_range(controller, context, command)?;
+            found.map_or_else(empty, |one| namespace::independent(&one, access_to(controller, context, &one)))
         }
         Cns::NAMESPACE_CONTROLLERS => {
             // There is no such list of all namespaces.
@@ -77,6 +81,29 @@ pub(super) fn identify(
 
 fn empty() -> Page {
     Page::zeroed(DATA_LEN)
+}
+
+/// The access group of a namespace, and its state by the way on which the host came.
+fn access_to(
+    controller: &Controller,
+    context: &AdminContext<'_>,
+    namespace: &Namespace,
+) -> namespace::Access {
+    let nothing_said = namespace::Access { group: DEFAULT_ANA_GROUP, state: AnaState::OPTIMIZED };
+    context.served.of(controller.subsystem()).map_or(nothing_said, |served| {
+        let group = served.groups().of(namespace.nsid());
+        namespace::Access { group, state: controller.access_state(served, group) }
+    })
+}
+
+/// Whether commands that need the blocks of a namespace may go on: the state of its access group says so.
+pub(super) fn check_access(
+    controller: &Controller,
+    context: &AdminContext<'_>,
+    namespace: &Namespace,
+) -> Result<(), Failure> {
+    let status = ana_status(access_to(controller, context, namespace).state);
+    status.map_or(Ok(()), |status| Err(Failure::transient(status)))
 }
 
 const INVALID_NSID: Failure = Failure::at(Status::INVALID_NAMESPACE, NSID);

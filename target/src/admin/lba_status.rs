@@ -65,6 +65,7 @@ pub(super) fn get(
 ) -> Result<AdminOutcome, Failure> {
     let namespace = identify::active(controller, context, command)?;
     check_action(command)?;
+    identify::check_access(controller, context, &namespace)?;
     let (ready, blocks) = namespace.readiness();
     if !ready {
         return Err(Failure::transient(Status::NAMESPACE_NOT_READY));

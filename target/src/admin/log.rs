@@ -1,15 +1,19 @@
 //! Get Log Page (NVM Express Base 2.0, section 5.16).
 
+mod ana;
 mod effects;
 mod errors;
 mod health;
 
 use ringfab_spec::Status;
-use ringfab_spec::log::{ActiveFirmware, ChangedNamespaceList, FirmwareSlot, LogId, SupportedLogPages};
+use ringfab_spec::log::{
+    ActiveFirmware, ChangedNamespaceList, CrossControllerResetLogParameter, FirmwareSlot, LogId,
+    SupportedLogPages,
+};
 
 use super::discovery::Discovery;
 use super::page::Page;
-use super::{AdminContext, AdminOutcome, AdminWork, FIRMWARE, NSID, Transfer, Work, ascii};
+use super::{AdminContext, AdminOutcome, AdminWork, FIRMWARE, NSID, Transfer, Work, ascii, reset};
 use crate::command::{Command, dword_offset};
 use crate::controller::Controller;
 use crate::failure::Failure;
@@ -23,8 +27,11 @@ const IO_PAGES: &[LogId] = &[
     LogId::FIRMWARE_SLOT,
     LogId::CHANGED_NAMESPACE_LIST,
     LogId::COMMAND_EFFECTS,
+    LogId::ANA,
     LogId::FEATURE_EFFECTS,
     LogId::MI_COMMAND_EFFECTS,
+    LogId::CROSS_CONTROLLER_RESET,
+    LogId::LOST_HOST_COMMUNICATION,
 ];
 const DISCOVERY_PAGES: &[LogId] = &[LogId::SUPPORTED_LOG_PAGES, LogId::ERROR_INFORMATION, LogId::DISCOVERY];
 
@@ -36,6 +43,8 @@ const LPOL: u16 = dword_offset(12);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LogRequest {
     page: LogId,
+    /// Log Specific Parameter.
+    specific: u8,
     retain_event: bool,
     offset_bytes: u64,
     bytes: u32,
@@ -70,6 +79,10 @@ pub(super) fn get_log_page(
         _ => build(controller, context, command, request)?,
     };
     let bytes = cut(&page.into_bytes(), request)?;
+    if request.removes_completed() {
+        let entries = reset::entries_read(request.offset_bytes, request.bytes);
+        controller.state().resets.remove_completed(entries);
+    }
     if !request.retain_event {
         read(controller, request.page);
     }
@@ -109,10 +122,17 @@ impl LogRequest {
         }
         Ok(Self {
             page: LogId(command.u8(LID)),
+            specific: command.entry().lsp(),
             retain_event: command.dword(10) & RETAIN_EVENT != 0,
             offset_bytes,
             bytes: u32::try_from(bytes).expect("bounded above"),
         })
+    }
+
+    /// Whether what has been read of resets that are over leaves the log.
+    fn removes_completed(self) -> bool {
+        self.page == LogId::CROSS_CONTROLLER_RESET
+            && CrossControllerResetLogParameter::from_bits(self.specific).remove_completed()
     }
 }
 
@@ -133,9 +153,12 @@ fn build(
         LogId::FIRMWARE_SLOT => firmware_slot(),
         LogId::CHANGED_NAMESPACE_LIST => changed_namespaces(controller),
         LogId::COMMAND_EFFECTS => effects::commands(controller, command.u8(effects::CSI))?,
+        LogId::ANA => ana::page(controller, context, command),
         LogId::FEATURE_EFFECTS => effects::features(controller),
         // There is no management endpoint, hence none of its commands.
         LogId::MI_COMMAND_EFFECTS => Page::zeroed(4096),
+        LogId::CROSS_CONTROLLER_RESET => reset::page(controller),
+        LogId::LOST_HOST_COMMUNICATION => reset::lost_page(controller),
         // Every page that a controller has is one of these, or that of discovery.
         _ => return Err(Failure::at(Status::INVALID_LOG_PAGE, LID)),
     })
@@ -158,6 +181,9 @@ fn cut(page: &[u8], request: LogRequest) -> Result<Vec<u8>, Failure> {
 
 /// The host has seen a page: what it says is not news any more.
 fn read(controller: &Controller, page: LogId) {
+    if page == LogId::LOST_HOST_COMMUNICATION {
+        controller.state().lost.read();
+    }
     controller.events().log_read(page);
 }
 

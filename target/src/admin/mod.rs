@@ -7,6 +7,7 @@ mod identify;
 mod lba_status;
 mod log;
 mod page;
+mod reset;
 #[cfg(test)]
 mod tests;
 
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use ringfab_reactor::Time;
 use ringfab_spec::identify::DATA_LEN;
+use ringfab_spec::log::ControllerInstance;
 use ringfab_spec::{AdminOpcode, AsciiField, Status, SubmissionEntry};
 
 use crate::command::Command;
@@ -73,6 +75,8 @@ pub enum AdminOutcome {
     Park,
     /// It takes longer than a core has: a worker is to do it, and what that returns goes to the host.
     Slow(AdminWork),
+    /// End this instance of another controller at once. The command waits until that is over, or for a while.
+    Reset(ControllerInstance),
     /// Abort a command that still waits, if that can be; of an Asynchronous Event Request, tell
     /// [`Controller::forget_event_request`]. Then complete the Abort: bit 0 of dword 0 is zero if it was
     /// aborted, and one if not.
@@ -128,6 +132,7 @@ fn opcodes(discovery: bool) -> &'static [AdminOpcode] {
         AdminOpcode::GET_FEATURES,
         AdminOpcode::ASYNC_EVENT_REQUEST,
         AdminOpcode::KEEP_ALIVE,
+        AdminOpcode::CROSS_CONTROLLER_RESET,
         AdminOpcode::GET_LBA_STATUS,
     ];
     const DISCOVERY: &[AdminOpcode] = &[
@@ -187,6 +192,7 @@ impl Controller {
             AdminOpcode::ASYNC_EVENT_REQUEST => self.park(command),
             AdminOpcode::KEEP_ALIVE => Ok(self.renew(context)),
             AdminOpcode::ABORT => Ok(abort::abort(self, command)),
+            AdminOpcode::CROSS_CONTROLLER_RESET => reset::reset(self, context, command),
             AdminOpcode::GET_LBA_STATUS => lba_status::get(self, context, command),
             _ => Err(Failure::at(Status::INVALID_OPCODE, 0)),
         }

@@ -22,6 +22,11 @@ impl Page {
         self.0.extend_from_slice(structure.as_bytes());
     }
 
+    /// Zeroes up to so many bytes.
+    pub(super) fn fill_up(&mut self, bytes: usize) {
+        self.0.resize(bytes.max(self.0.len()), 0);
+    }
+
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.0
     }

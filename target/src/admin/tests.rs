@@ -1,6 +1,8 @@
 //! Every admin command, as a host sees it.
 
+mod access;
 mod discovery;
+mod resets;
 mod shown;
 
 use std::ops::Deref;
@@ -126,7 +128,7 @@ fn identify_controller_has_what_a_linux_host_insists_on() {
     assert_eq!(page[77], 8, "MDTS: 1 MiB");
     assert_eq!(u16_at(&page, 78), controller.id());
     assert_eq!(u32_at(&page, 80), 0x0002_0000);
-    assert_eq!(u32_at(&page, 92), 1 << 8, "OAES");
+    assert_eq!(u32_at(&page, 92), 1 << 8 | 1 << 11 | 1 << 20 | 1 << 21, "OAES");
     assert_eq!(u32_at(&page, 96), 0x41, "CTRATT: 128-bit host identifier, TBKAS");
     assert_eq!(page[111], 1, "CNTRLTYPE");
     assert_eq!((page[259], page[262]), (3, 63), "AERL, ELPE");
@@ -144,6 +146,10 @@ fn identify_controller_has_what_a_linux_host_insists_on() {
     assert_eq!(u32_at(&page, 540), 4096, "MNAN");
     assert_eq!(&page[768..768 + DISK.len()], DISK.as_bytes());
     assert_eq!(page[768 + DISK.len()], 0);
+    let instance = controller.instance();
+    assert_eq!((page[135], u64_at(&page, 136)), (instance.ciu, instance.cirn), "CIU, CIRN");
+    assert!(instance.ciu != 0 && instance.cirn != 0);
+    assert_eq!((page[1807], u16_at(&page, 386)), (4, 6500), "CCRL, CQT in milliseconds");
     assert_eq!((u32_at(&page, 1792), u32_at(&page, 1796)), ((64 + 8192) / 16, 1), "IOCCSZ, IORCSZ");
     assert_eq!((u16_at(&page, 1800), page[1802], page[1803]), (0, 0, 1), "ICDOFF, FCATT, MSDBD");
     assert_eq!(page.len(), 4096);

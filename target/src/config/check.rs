@@ -1,5 +1,6 @@
 //! From a TOML document to a configuration that can only be valid.
 
+mod access_groups;
 mod confinement;
 mod discovery;
 mod host;

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::SocketAddr;
 
 use ringfab_base::counted;
 use serde::Serialize;
 
 use super::{
-    Access, Config, Demands, HostConfig, ListenerConfig, NamespaceConfig, NamespaceLimits, Referral, Source,
-    SubsystemConfig, resolved,
+    Access, AccessGroup, Config, Demands, HostConfig, ListenerConfig, NamespaceConfig, NamespaceLimits,
+    Referral, Source, SubsystemConfig, resolved,
 };
 
 /// The keys of the process that can be changed while it runs.
@@ -41,7 +42,8 @@ pub enum Change {
     SubsystemAdded(SubsystemConfig),
     /// A subsystem is not served any more, nor are its namespaces.
     SubsystemRemoved(SubsystemConfig),
-    /// What stays the same as long as a subsystem is served: its serial number or its model number.
+    /// What stays the same as long as a subsystem is served: its serial number, its model number, or which identifiers
+    /// its controllers get.
     SubsystemIdentity {
         /// NVMe Qualified Name.
         nqn: String,
@@ -101,6 +103,37 @@ pub enum Change {
         old: Access,
         /// Who can.
         new: Access,
+    },
+    /// A namespace is in another access group.
+    NamespaceGrouped {
+        /// NQN of its subsystem.
+        nqn: String,
+        /// Its identifier.
+        nsid: u32,
+        /// In which it was.
+        old: u32,
+        /// In which it is.
+        new: u32,
+    },
+    /// An access group of a subsystem is in another state, by some way at least.
+    AnaGroupChanged {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// Its identifier.
+        group: u32,
+        /// What was said of it before.
+        old: AccessGroup,
+        /// What is said of it.
+        new: AccessGroup,
+    },
+    /// Discovery names other listeners for a subsystem.
+    DiscoveryListenersChanged {
+        /// NQN of the subsystem.
+        nqn: String,
+        /// Which it named; all where there is none.
+        old: Vec<SocketAddr>,
+        /// Which it names.
+        new: Vec<SocketAddr>,
     },
     /// A namespace has other limits.
     NamespaceLimited {
@@ -191,29 +224,49 @@ impl Change {
             Self::DemandsChanged { nqn, old, new } => {
                 ("changed", subsystem(nqn), keys(&resolved::demand_keys(*old), &resolved::demand_keys(*new)))
             }
-            Self::NamespaceAdded { nqn, namespace } => {
-                ("added", format!("namespace {} of {nqn}", namespace.nsid), namespace.source.to_string())
+            Self::AnaGroupChanged { nqn, group, old, new } => {
+                let keys_of = |one| resolved::ana_group_keys(*group, one);
+                ("changed", format!("access group {group} of {nqn}"), keys(&keys_of(old), &keys_of(new)))
             }
-            Self::NamespaceRemoved { nqn, namespace } => {
-                ("removed", format!("namespace {} of {nqn}", namespace.nsid), namespace.source.to_string())
-            }
-            Self::NamespaceShown { nqn, nsid, old, new } => {
-                ("changed", format!("namespace {nsid} of {nqn}"), format!("hosts {}", hosts(old, new)))
-            }
-            Self::NamespaceLimited { nqn, nsid, old, new } => {
-                let detail = keys(&resolved::limit_keys(old), &resolved::limit_keys(new));
-                ("changed", format!("namespace {nsid} of {nqn}"), detail)
+            Self::DiscoveryListenersChanged { nqn, old, new } => {
+                let [old, new] = [old, new].map(|all| addresses(all));
+                ("changed", subsystem(nqn), format!("discovery_listeners {old} -> {new}"))
             }
             Self::HostChanged { old, new } => ("changed", format!("host {}", new.nqn), host(old, new)),
             Self::ReferralAdded(one) => ("added", format!("referral {}", one.place()), String::new()),
             Self::ReferralRemoved(one) => ("removed", format!("referral {}", one.place()), String::new()),
+            of_namespace => of_namespace.namespace_parts(),
+        }
+    }
+
+    /// The same for a change of one namespace.
+    fn namespace_parts(&self) -> (&'static str, String, String) {
+        let name = |nqn: &str, nsid: u32| format!("namespace {nsid} of {nqn}");
+        match self {
+            Self::NamespaceAdded { nqn, namespace } => {
+                ("added", name(nqn, namespace.nsid), namespace.source.to_string())
+            }
+            Self::NamespaceRemoved { nqn, namespace } => {
+                ("removed", name(nqn, namespace.nsid), namespace.source.to_string())
+            }
+            Self::NamespaceShown { nqn, nsid, old, new } => {
+                ("changed", name(nqn, *nsid), format!("hosts {}", hosts(old, new)))
+            }
+            Self::NamespaceGrouped { nqn, nsid, old, new } => {
+                ("changed", name(nqn, *nsid), format!("ana_group {old} -> {new}"))
+            }
+            Self::NamespaceLimited { nqn, nsid, old, new } => {
+                let detail = keys(&resolved::limit_keys(old), &resolved::limit_keys(new));
+                ("changed", name(nqn, *nsid), detail)
+            }
             Self::NamespaceChanged { nqn, old, new } => {
                 let mut detail = keys(&resolved::namespace_keys(old), &resolved::namespace_keys(new));
                 if matches!(old.source, Source::Memory(_)) {
                     detail += "; what is in its memory is lost";
                 }
-                ("changed", format!("namespace {} of {nqn}", new.nsid), detail)
+                ("changed", name(nqn, new.nsid), detail)
             }
+            _ => unreachable!("every other change is described before"),
         }
     }
 }
@@ -299,7 +352,14 @@ fn hosts_of(old: &Config, new: &Config, changes: &mut Vec<Change>) {
 
 fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Change>) {
     let nqn = &new.nqn;
-    for (key, before, after) in [("serial", &old.serial, &new.serial), ("model", &old.model, &new.model)] {
+    let ids = |one: &SubsystemConfig| {
+        one.controller_ids.map_or_else(|| "(any)".to_owned(), |(first, last)| format!("{first}-{last}"))
+    };
+    for (key, before, after) in [
+        ("serial", &old.serial, &new.serial),
+        ("model", &old.model, &new.model),
+        ("controller_ids", &ids(old), &ids(new)),
+    ] {
         if before != after {
             let (nqn, old, new) = (nqn.clone(), before.clone(), after.clone());
             changes.push(Change::SubsystemIdentity { nqn, key, old, new });
@@ -313,6 +373,13 @@ fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Cha
         let (old, new) = (old.access.clone(), new.access.clone());
         changes.push(Change::AccessChanged { nqn: nqn.clone(), old, new });
     }
+    access_groups(old, new, changes);
+    namespaces_of(old, new, changes);
+}
+
+/// The namespaces of a subsystem.
+fn namespaces_of(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Change>) {
+    let nqn = &new.nqn;
     for one in &old.namespaces {
         let nqn = nqn.clone();
         match new.namespace(one.nsid) {
@@ -323,6 +390,10 @@ fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Cha
                 if one.hosts != other.hosts {
                     let (nqn, old, new) = (nqn.clone(), one.hosts.clone(), other.hosts.clone());
                     changes.push(Change::NamespaceShown { nqn, nsid, old, new });
+                }
+                if one.ana_group != other.ana_group {
+                    let (old, new) = (one.ana_group, other.ana_group);
+                    changes.push(Change::NamespaceGrouped { nqn: nqn.clone(), nsid, old, new });
                 }
                 if one.limits != other.limits {
                     let (old, new) = (one.limits.clone(), other.limits.clone());
@@ -339,10 +410,35 @@ fn subsystem(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Cha
     }
 }
 
+/// The access groups of a subsystem, and where discovery says that it is.
+fn access_groups(old: &SubsystemConfig, new: &SubsystemConfig, changes: &mut Vec<Change>) {
+    let nqn = &new.nqn;
+    let named: BTreeSet<u32> = old.ana_groups.keys().chain(new.ana_groups.keys()).copied().collect();
+    for group in named {
+        let of = |one: &SubsystemConfig| one.ana_groups.get(&group).cloned().unwrap_or_default();
+        let (old, new) = (of(old), of(new));
+        if old != new {
+            changes.push(Change::AnaGroupChanged { nqn: nqn.clone(), group, old, new });
+        }
+    }
+    if old.discovery_listeners != new.discovery_listeners {
+        let (old, new) = (old.discovery_listeners.clone(), new.discovery_listeners.clone());
+        changes.push(Change::DiscoveryListenersChanged { nqn: nqn.clone(), old, new });
+    }
+}
+
+/// The addresses of listeners, or that it is all of them.
+fn addresses(all: &[SocketAddr]) -> String {
+    match all {
+        [] => "(all)".to_owned(),
+        all => all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "),
+    }
+}
+
 /// Whether hosts that see both see the same: who they are and how much they may do has nothing to do with it.
 fn is_same_disk(one: &NamespaceConfig, other: &NamespaceConfig) -> bool {
     let (hosts, limits) = (one.hosts.clone(), one.limits.clone());
-    NamespaceConfig { hosts, limits, ..other.clone() } == *one
+    NamespaceConfig { hosts, limits, ana_group: one.ana_group, ..other.clone() } == *one
 }
 
 /// How many namespaces a subsystem has, in words.

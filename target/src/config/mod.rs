@@ -1,6 +1,7 @@
 //! The configuration. A TOML file is parsed with positions and checked once. The result has these types, which are
 //! always valid.
 
+mod access_groups;
 mod authentication;
 mod check;
 mod confinement;
@@ -33,6 +34,10 @@ use ringfab_memory::ClassLayout;
 use ringfab_process::log::Format;
 use uuid::Uuid;
 
+pub(crate) use access_groups::set_state;
+pub use access_groups::{
+    ANA_GROUP_MAX, ANA_STATES, AccessGroup, AccessGroups, DEFAULT_ANA_GROUP, OnLostDisk, state_word,
+};
 pub(crate) use authentication::age;
 pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls, OldKeys};
 pub use confinement::{ConfinementConfig, USUAL_PORTS};
@@ -294,6 +299,12 @@ pub struct SubsystemConfig {
     pub access: Access,
     /// What hosts have to do.
     pub demands: Demands,
+    /// The first and the last identifier of its controllers, where other processes serve it, too.
+    pub controller_ids: Option<(u16, u16)>,
+    /// The listeners that discovery names for it; all where there is none.
+    pub discovery_listeners: Vec<SocketAddr>,
+    /// The access groups of which something is said.
+    pub ana_groups: AccessGroups,
     /// By ascending identifier.
     pub namespaces: Vec<NamespaceConfig>,
 }
@@ -331,6 +342,8 @@ pub struct NamespaceConfig {
     pub uuid: Option<Uuid>,
     /// Overrides the derived NGUID; not zero.
     pub nguid: Option<[u8; 16]>,
+    /// Its access group.
+    pub ana_group: u32,
     /// Which of the subsystem's hosts see it.
     pub hosts: Access,
     /// How much hosts may do with it in a second.

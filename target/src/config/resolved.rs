@@ -1,9 +1,11 @@
 //! A configuration written out as TOML, defaults included.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use ringfab_base::format_size;
 use ringfab_base::is_visible;
+use ringfab_spec::log::AnaState;
 use serde::Serialize;
 use toml_edit::DocumentMut;
 use toml_edit::visit_mut::{self, VisitMut};
@@ -11,9 +13,9 @@ use uuid::Uuid;
 
 use super::check::{DERIVATIONS, words_of};
 use super::{
-    Access, Config, ConfiguredKey, ConfinementConfig, Demands, DiscoveryConfig, HostConfig, ListenerConfig,
-    ListenerTls, NamespaceConfig, NamespaceLimits, RateLimits, Referral, Source, SubsystemConfig, Transport,
-    Until,
+    Access, AccessGroup, Config, ConfiguredKey, ConfinementConfig, Demands, DiscoveryConfig, HostConfig,
+    ListenerConfig, ListenerTls, NamespaceConfig, NamespaceLimits, RateLimits, Referral, Source,
+    SubsystemConfig, Transport, Until, state_word,
 };
 
 /// The text; it parses to the same configuration.
@@ -347,7 +349,28 @@ struct Subsystem<'a> {
     tls: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     concatenation: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    controller_ids: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    discovery_listeners: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ana: Vec<AnaGroup>,
     namespace: Vec<Namespace<'a>>,
+}
+
+#[derive(Serialize)]
+struct AnaGroup {
+    group: u32,
+    state: &'static str,
+    on_lost_disk: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    way: Vec<AnaWay>,
+}
+
+#[derive(Serialize)]
+struct AnaWay {
+    listener: String,
+    state: &'static str,
 }
 
 #[derive(Default, Serialize)]
@@ -371,6 +394,7 @@ struct Namespace<'a> {
     uuid: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nguid: Option<String>,
+    ana_group: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     hosts: Option<Vec<&'a str>>,
     #[serde(flatten)]
@@ -538,8 +562,31 @@ fn subsystem(config: &SubsystemConfig) -> Subsystem<'_> {
         authentication: config.demands.authentication.then_some("required"),
         tls: config.demands.tls.then_some("required"),
         concatenation: (!config.demands.concatenation).then_some("refused"),
+        controller_ids: config.controller_ids.map(|(first, last)| format!("{first}-{last}")),
+        discovery_listeners: config.discovery_listeners.iter().map(ToString::to_string).collect(),
+        ana: config.ana_groups.iter().map(|(group, config)| ana_group(*group, config)).collect(),
         namespace: config.namespaces.iter().map(namespace).collect(),
     }
+}
+
+fn ana_group(group: u32, config: &AccessGroup) -> AnaGroup {
+    let way = |(address, state): (&SocketAddr, &AnaState)| AnaWay {
+        listener: address.to_string(),
+        state: state_word(*state),
+    };
+    AnaGroup {
+        group,
+        state: state_word(config.state),
+        on_lost_disk: config.on_lost_disk.name(),
+        way: config.ways.iter().map(way).collect(),
+    }
+}
+
+/// What is said of an access group, as it is written.
+pub(super) fn ana_group_keys(group: u32, config: &AccessGroup) -> toml::Table {
+    let mut keys = table(&ana_group(group, config));
+    keys.remove("group");
+    keys
 }
 
 /// The names of hosts, unless all are meant.
@@ -557,6 +604,7 @@ fn namespace(config: &NamespaceConfig) -> Namespace<'_> {
         read_only: config.read_only,
         uuid: config.uuid.map(|uuid| uuid.to_string()),
         nguid: config.nguid.map(|nguid| Uuid::from_bytes(nguid).simple().to_string()),
+        ana_group: config.ana_group,
         hosts: names(&config.hosts),
         limits: NamespaceLimitsTable::of(&config.limits),
         ..Namespace::default()

@@ -18,7 +18,9 @@ use ringfab_process::log::NEVER_FOLDED;
 use super::change::{OpenedDisks, apply};
 use super::configured::Configured;
 use super::status::View;
-use crate::config::{Change, Config, ListenerConfig, NamespaceConfig, Source, difference, places};
+use crate::config::{
+    AccessGroup, AccessGroups, Change, Config, ListenerConfig, NamespaceConfig, Source, difference, places,
+};
 use crate::confinement;
 use crate::core::{AllCores as _, Cores};
 use crate::disk_identity::{DiskIdentity, Sharing};
@@ -392,21 +394,15 @@ fn edit_draft(
             Ok(())
         }
         Change::AccessChanged { nqn, new, .. } => draft.set_access(nqn, new.clone()).map_err(served),
-        Change::NamespaceRemoved { nqn, namespace } => {
-            draft.remove_namespace(nqn, namespace.nsid).map(drop).map_err(served)
+        Change::AnaGroupChanged { nqn, group, new, .. } => {
+            let set = |groups: &mut AccessGroups| match *new == AccessGroup::default() {
+                true => drop(groups.remove(group)),
+                false => drop(groups.insert(*group, new.clone())),
+            };
+            draft.set_access_groups(nqn, set).map_err(served)
         }
-        Change::NamespaceAdded { nqn, namespace } => {
-            target.add_namespace(draft, nqn, namespace, identity).map_err(made)
-        }
-        Change::NamespaceChanged { nqn, old, new } => {
-            draft.remove_namespace(nqn, old.nsid).map_err(served)?;
-            target.add_namespace(draft, nqn, new, identity).map_err(made)
-        }
-        Change::NamespaceShown { nqn, nsid, new, .. } => {
-            draft.show_namespace(nqn, *nsid, new).map_err(served)
-        }
-        Change::NamespaceLimited { nqn, nsid, new, .. } => {
-            draft.limit_namespace(nqn, *nsid, new).map_err(served)
+        Change::DiscoveryListenersChanged { nqn, new, .. } => {
+            draft.set_discovery_listeners(nqn, new).map_err(served)
         }
         Change::HostChanged { new, .. } => {
             draft.set_host(new);
@@ -420,6 +416,40 @@ fn edit_draft(
             draft.remove_referral(referral);
             Ok(())
         }
+        of_namespace => edit_namespace(target, identity, draft, of_namespace),
+    }
+}
+
+/// The same for a change of one namespace.
+fn edit_namespace(
+    target: &Target,
+    identity: &Identity,
+    draft: &mut Draft,
+    change: &Change,
+) -> Result<(), String> {
+    let served = |error: ServedError| error.to_string();
+    let made = |error: TargetError| error.to_string();
+    match change {
+        Change::NamespaceRemoved { nqn, namespace } => {
+            draft.remove_namespace(nqn, namespace.nsid).map(drop).map_err(served)
+        }
+        Change::NamespaceAdded { nqn, namespace } => {
+            target.add_namespace(draft, nqn, namespace, identity).map_err(made)
+        }
+        Change::NamespaceChanged { nqn, old, new } => {
+            draft.remove_namespace(nqn, old.nsid).map_err(served)?;
+            target.add_namespace(draft, nqn, new, identity).map_err(made)
+        }
+        Change::NamespaceShown { nqn, nsid, new, .. } => {
+            draft.show_namespace(nqn, *nsid, new).map_err(served)
+        }
+        Change::NamespaceGrouped { nqn, nsid, new, .. } => {
+            draft.group_namespace(nqn, *nsid, *new).map_err(served)
+        }
+        Change::NamespaceLimited { nqn, nsid, new, .. } => {
+            draft.limit_namespace(nqn, *nsid, new).map_err(served)
+        }
+        _ => unreachable!("every other change is done before"),
     }
 }
 

@@ -76,6 +76,7 @@ pub(super) fn apply(
         }
     };
     let difference = Arc::new(difference);
+    let access = target.begin_access(&now, &served, &difference);
     let serve = ServeMessage::Serve { served: Arc::clone(&served), difference: Arc::clone(&difference) };
     let outcome = cores.broadcast(serve);
     for (subsystem, namespace) in &difference.closed {
@@ -91,6 +92,7 @@ pub(super) fn apply(
     let taken_away = TakenAway {
         namespaces: difference.closed.iter().map(|(_, namespace)| Arc::downgrade(namespace)).collect(),
         controllers: ended.into_iter().map(|(controller, _)| controller).collect(),
+        access,
     };
     if !cores.await_end(taken_away, END_LIMIT) {
         tracing::info!("commands still run on what a change has taken away");

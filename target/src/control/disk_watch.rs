@@ -31,6 +31,8 @@ impl DiskWatch<'_> {
                 tracing::debug!(nsid = namespace.nsid(), error, "cannot check a namespace");
             }
         }
+        // A core may have found that a disk is gone.
+        self.0.target().groups_follow_disks();
     }
 
     /// Looks at the size of a namespace's file, or whether it can be opened now.

@@ -1,34 +1,34 @@
 //! Changes what is served while hosts use it: namespaces, subsystems, who may use them, and where hosts connect.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use ringfab_base::VisiblePath as _;
-use ringfab_block::{Backing, DriverHandle, OpenedFile};
+use ringfab_block::Backing;
 use ringfab_process::log::{self, FilterError, NEVER_FOLDED};
+use ringfab_spec::log::AnaState;
 use serde_json::{Map, Value};
 
 use super::apply::{Applier, REQUEST_LIMIT, answers};
 use super::configured::{Configured, Current};
 use super::disk_watch::DiskWatch;
+use super::exchange::Exchange;
+use super::leave::{LEAVE_LIMIT, leave};
 use super::status::{NamespaceState, Status, View};
 use crate::config::{
     Access, Change, Config, ConfigError, Doubt, HostConfig, ListenerConfig, NamespaceConfig, RateLimits,
-    Source, SubsystemConfig, difference, doubts,
+    Source, SubsystemConfig, difference, doubts, set_state,
 };
 use crate::controller::Controller;
-use crate::core::{AllCores, Cores, ServeMessage};
+use crate::core::{AllCores, Cores};
 use crate::disks::disk_handle::as_known;
-use crate::disks::grow::grow;
-use crate::disks::{DiskHandle, DiskHandles, device};
+use crate::disks::{DiskHandle, DiskHandles};
 use crate::identity::Identity;
-use crate::known_disks::{Content, KnownDisk, KnownDisks};
+use crate::known_disks::{Content, KnownDisk};
 use crate::limits::NSID_MAX;
-use crate::model::{Namespace, ServedError, ServedSubsystem, Subsystem};
+use crate::model::{Listener, Namespace, ServedError, ServedSubsystem, Subsystem, is_same_address};
 use crate::nqn::check_host_nqn;
 use crate::target::Target;
-use crate::worker;
 
 /// Manages what a target that runs serves.
 #[derive(Debug)]
@@ -342,6 +342,52 @@ impl Manager {
         Ok(())
     }
 
+    /// Asks the hosts that came by a listener to go elsewhere, waits for a while until they have, and removes it.
+    ///
+    /// # Errors
+    /// When there is no such listener, or it is the only one.
+    pub fn drain_listener(&mut self, port_id: u16) -> Result<(), String> {
+        if self.configured().running.listeners.len() > 1 {
+            leave(self.target(), self.cores(), &[port_id].into(), LEAVE_LIMIT, || false);
+        }
+        self.remove_listener(port_id)
+    }
+
+    /// Puts an access group of a subsystem into another state: by these ways, or by all if there is none.
+    ///
+    /// # Errors
+    /// When there is no such subsystem, group or way.
+    pub fn set_access_state(
+        &mut self,
+        subsystem: Option<&str>,
+        group: u32,
+        state: AnaState,
+        ways: &[SocketAddr],
+    ) -> Result<Vec<Change>, String> {
+        let subsystem = self.subsystem(subsystem)?;
+        let known = subsystem.groups().ids();
+        if !known.contains(&group) {
+            let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+            let (nqn, known) = (subsystem.nqn(), known.join(", "));
+            return Err(format!("there is no access group {group} in {nqn}; there are: {known}"));
+        }
+        ways.iter().try_for_each(|way| self.has_way(*way))?;
+        self.edit(|next| {
+            set_state(&mut subsystem_of(next, subsystem.nqn())?.ana_groups, group, state, ways);
+            Ok(())
+        })
+    }
+
+    /// Whether hosts come by an address.
+    fn has_way(&self, way: SocketAddr) -> Result<(), String> {
+        let served = self.target().served();
+        let is_one = |one: &Arc<Listener>| one.covers(way) || is_same_address(way, one.address());
+        match served.listeners().iter().any(is_one) {
+            true => Ok(()),
+            false => self.listener_at(way).map(drop),
+        }
+    }
+
     /// The listener at an address, by its number.
     ///
     /// # Errors
@@ -426,7 +472,7 @@ impl Manager {
             return Err("only files and devices change their size".to_owned());
         };
         if let Some(bytes) = bytes {
-            self.grow(&namespace, path, bytes)?;
+            Exchange(&self.applier).grow(&namespace, path, bytes)?;
         }
         DiskWatch(&self.applier.view).inspect(&subsystem, &namespace)?;
         Ok(self.state(&subsystem, &namespace))
@@ -443,9 +489,9 @@ impl Manager {
             open_request.disk_locks.extend(self.disk_handles().with(&namespace, DiskHandle::disk_lock));
             let disk_handle =
                 open_request.open_patiently(REQUEST_LIMIT).map_err(|error| error.to_string())?;
-            self.exchange(&subsystem, &namespace, disk_handle)?;
+            Exchange(&self.applier).disk(&subsystem, &namespace, disk_handle)?;
         } else if let Some(driver) = namespace.backing().driver() {
-            self.exchange_device(&subsystem, &namespace, driver)?;
+            Exchange(&self.applier).device(&subsystem, &namespace, driver)?;
         } else {
             self.target().known_disks().note(vec![as_known(subsystem.nqn(), &namespace, None)]);
             if !namespace.is_ready() {
@@ -543,104 +589,6 @@ impl Manager {
         config.uuid = config.uuid.or(Some(uuid));
         Ok(())
     }
-
-    /// Has the cores go on with a disk that was opened anew.
-    fn exchange(
-        &self,
-        subsystem: &Arc<Subsystem>,
-        namespace: &Arc<Namespace>,
-        disk_handle: DiskHandle,
-    ) -> Result<(), String> {
-        let served = self.disk_handles().with(namespace, DiskHandle::identity);
-        if namespace.is_ready() && served.is_some_and(|served| served != disk_handle.identity()) {
-            let path = disk_handle.path().visible();
-            return Err(format!(
-                "{path} is another disk by now than the one that is served: put that back, or remove the \
-                 namespace and add it"
-            ));
-        }
-        let now = as_known(subsystem.nqn(), namespace, Some(&disk_handle));
-        confirm(self.target().known_disks(), namespace, &now)?;
-        // What fails only now would be told once, too.
-        let synced = disk_handle.sync(REQUEST_LIMIT).map_err(|error| error.to_string())?;
-        synced.map_err(|error| format!("{} still fails: {error}", disk_handle.path().visible()))?;
-        disk_handle.drop_cache();
-        let files = Arc::new(disk_handle.files());
-        let (bytes, was_ready) = (disk_handle.bytes(), namespace.is_ready());
-        if let Err(error) = self.reopen_on_cores(subsystem, namespace, files) {
-            self.disk_handles().close_later(subsystem, namespace, disk_handle);
-            return Err(error);
-        }
-        self.target().known_disks().note(vec![now]);
-        self.disk_handles().serve(subsystem, namespace, disk_handle);
-        let changed = namespace.set_ready(bytes, namespace.volatile_cache() || !was_ready);
-        if changed {
-            DiskWatch(&self.applier.view).changed(subsystem, namespace);
-        }
-        Ok(())
-    }
-
-    /// Has the cores go on with the device that its driver finds now.
-    fn exchange_device(
-        &self,
-        subsystem: &Arc<Subsystem>,
-        namespace: &Arc<Namespace>,
-        driver: &DriverHandle,
-    ) -> Result<(), String> {
-        let disk_watch = DiskWatch(&self.applier.view);
-        let seen = device::look(driver, REQUEST_LIMIT)?;
-        if namespace.is_ready() {
-            // What hosts use is not exchanged under them.
-            seen.identity.map_or(Ok(()), |found| disk_watch.note_identity(subsystem, namespace, found))?;
-        } else {
-            namespace.opened_disk().set_identity(seen.identity);
-        }
-        let now = as_known(subsystem.nqn(), namespace, None);
-        confirm(self.target().known_disks(), namespace, &now)?;
-        self.reopen_on_cores(subsystem, namespace, Arc::default())?;
-        self.target().known_disks().note(vec![now]);
-        let bytes = seen.bytes.unwrap_or_else(|| namespace.disk_bytes());
-        if bytes != namespace.disk_bytes() {
-            self.cores().broadcast(ServeMessage::Resize { index: namespace.index(), bytes })?;
-        }
-        if namespace.set_ready(bytes, namespace.volatile_cache()) {
-            disk_watch.changed(subsystem, namespace);
-        }
-        Ok(())
-    }
-
-    fn reopen_on_cores(
-        &self,
-        subsystem: &Arc<Subsystem>,
-        namespace: &Arc<Namespace>,
-        files: Arc<Vec<OpenedFile>>,
-    ) -> Result<(), String> {
-        self.cores().broadcast(ServeMessage::Reopen {
-            subsystem: Arc::clone(subsystem),
-            namespace: Arc::clone(namespace),
-            files,
-        })
-    }
-
-    /// Makes a regular file longer: the very one that is served, whatever its name is by now.
-    fn grow(&self, namespace: &Namespace, path: &Path, bytes: u64) -> Result<(), String> {
-        let served = self.disk_handles().with(namespace, DiskHandle::identity);
-        let served = served.ok_or("the namespace is not ready")?;
-        let at = path.to_owned();
-        let grown = worker::within("resizing", path, REQUEST_LIMIT, move || grow(&at, served, bytes));
-        grown.map_err(|error| error.to_string())?
-    }
-}
-
-/// Whether a namespace may have a disk that hosts would take for another one: only if whoever asks has read so.
-fn confirm(known_disks: &KnownDisks, namespace: &Namespace, now: &KnownDisk) -> Result<(), String> {
-    let Err(other) = known_disks.check(now) else { return Ok(()) };
-    let why = other.to_be_confirmed();
-    if namespace.needs_reopen().as_ref() == Some(&why) {
-        return Ok(());
-    }
-    namespace.hold_back(why.clone());
-    Err(why)
 }
 
 /// What a reload would do.

@@ -9,6 +9,9 @@
 //! | `change` | has the cores serve it, and tells hosts |
 //! | `in_turns` | the same with cores that are in the caller's thread, for simulations |
 //! | `disk_watch` | looks at the disks from time to time |
+//! | `exchange` | exchanges the disk under a namespace |
+//! | `leave` | asks hosts to go elsewhere before a way ends |
+//! | `access` | the states of access groups, as they are shown |
 //! | `activity` | what hosts do each second |
 //! | [`status`] | what there is, as it is shown |
 //! | [`socket`] | the socket's file: its place, its owner, its end |
@@ -22,6 +25,7 @@
 //! are served beside each other; only changes wait for each other. Nothing is written into the configuration file
 //! unless an administrator says so. docs/control.md describes the protocol for other programs.
 
+mod access;
 mod activity;
 mod apply;
 mod change;
@@ -29,7 +33,9 @@ pub mod client;
 pub mod command;
 pub mod configured;
 mod disk_watch;
+mod exchange;
 mod in_turns;
+mod leave;
 pub mod limits;
 mod manager;
 mod masked;
@@ -40,6 +46,7 @@ pub mod status;
 mod timed_mutex;
 
 pub use in_turns::{change_in_turns, claim_in_turns, reopen_in_turns};
+pub(crate) use leave::{LEAVE_LIMIT, leave};
 pub use manager::Manager;
 pub use request::Request;
 pub use server::{Control, ControlError, start};

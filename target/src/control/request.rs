@@ -12,7 +12,7 @@ use super::manager::{Preview, fragment};
 use super::masked::{masked, masked_json};
 use super::status::View;
 use super::timed_mutex::TimedMutex;
-use crate::config::{Access, Change, ChangeLine, Config, Doubt, doubts};
+use crate::config::{ANA_STATES, Access, Change, ChangeLine, Config, Doubt, doubts};
 
 /// Bytes of a request with its newline.
 pub const REQUEST_BYTES_MAX: usize = 256 << 10;
@@ -156,6 +156,27 @@ pub enum Request {
         /// The address that it is bound to: `192.0.2.1:4420`.
         address: SocketAddr,
     },
+    /// Ask the hosts that came by an address to go elsewhere, wait for a while until they have, and remove the
+    /// listener.
+    ListenerDrain {
+        /// The address that it is bound to: `192.0.2.1:4420`.
+        address: SocketAddr,
+    },
+    /// Put an access group into another state.
+    AnaSet {
+        /// NQN of its subsystem.
+        #[serde(default)]
+        subsystem: Option<String>,
+        /// Its identifier.
+        group: u32,
+        /// What would stand in `state` of `[[subsystem.ana]]`.
+        state: String,
+        /// By these ways only; by all when there is none.
+        #[serde(default)]
+        listeners: Vec<SocketAddr>,
+    },
+    /// In which states access groups are.
+    AnaShow,
     /// Log other events.
     Log {
         /// What would stand in `target.log`.
@@ -202,6 +223,7 @@ impl Request {
     fn run(self, view: &View, manager: &TimedMutex<Manager>) -> Result<Value, String> {
         match self {
             Self::NamespaceList => Ok(json!(view.list())),
+            Self::AnaShow => Ok(json!({ "access_groups": view.access_groups() })),
             Self::Status => view.status().map(|status| json!(status)),
             Self::Config => Ok(configuration(view)),
             Self::Version => Ok(json!({ "protocol": PROTOCOL, "version": env!("CARGO_PKG_VERSION") })),
@@ -230,6 +252,9 @@ impl Request {
             Self::NamespaceHosts { .. } => "namespace hosts",
             Self::ListenerAdd { .. } => "listener add",
             Self::ListenerRemove { .. } => "listener remove",
+            Self::ListenerDrain { .. } => "listener drain",
+            Self::AnaSet { .. } => "ana set",
+            Self::AnaShow => "ana show",
             Self::Log { .. } => "log",
             Self::Reload { .. } => "reload",
             Self::Config => "config",
@@ -244,6 +269,7 @@ impl Request {
             self,
             Self::NamespaceList
                 | Self::Status
+                | Self::AnaShow
                 | Self::Config
                 | Self::Version
                 | Self::Reload { dry_run: true }
@@ -291,6 +317,11 @@ impl Request {
                 manager.remove_listener(port_id)?;
                 Ok(json!({ "port_id": port_id, "address": address }))
             }
+            Self::ListenerDrain { address } => {
+                let port_id = manager.listener_at(address)?;
+                manager.drain_listener(port_id)?;
+                Ok(json!({ "port_id": port_id, "address": address }))
+            }
             Self::Reload { dry_run: true } => manager.preview().map(|preview| previewed(&preview)),
             other => {
                 // What was so before is told again only if the whole file is read.
@@ -331,6 +362,14 @@ impl Request {
             Self::NamespaceHosts { subsystem, nsid, hosts } => {
                 let hosts = hosts.map_or(Access::AnyHost, Access::Hosts);
                 manager.set_hosts(subsystem.as_deref(), nsid, hosts)
+            }
+            Self::AnaSet { subsystem, group, state, listeners } => {
+                let found = ANA_STATES.iter().find(|(word, _)| *word == state);
+                let (_, state) = found.ok_or_else(|| {
+                    let known: Vec<&str> = ANA_STATES.iter().map(|(word, _)| *word).collect();
+                    format!("{state:?} is no state; these are: {}", known.join(", "))
+                })?;
+                manager.set_access_state(subsystem.as_deref(), group, *state, &listeners)
             }
             Self::Log { filter } => manager.set_log(&filter),
             Self::Reload { .. } => manager.reload(),

@@ -12,10 +12,11 @@ use serde::Serialize;
 
 use uuid::Uuid;
 
+use super::access::{self, AccessGroupState};
 use super::activity::{self, LatencyState, Rates, Samples, Work};
 use super::configured::{Configured, Current};
 use super::limits::{HostState, NamespaceLimitsState};
-use crate::config::{Access, Change, ChangeLine};
+use crate::config::{Access, Change, ChangeLine, DEFAULT_ANA_GROUP};
 use crate::confinement;
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
@@ -44,6 +45,8 @@ pub struct NamespaceState {
     pub bytes: u64,
     /// Bytes of a logical block.
     pub block_bytes: u32,
+    /// Its access group.
+    pub ana_group: u32,
     /// Whether writes are refused.
     pub read_only: bool,
     /// The file or device, `memory` or `null`.
@@ -73,6 +76,7 @@ impl NamespaceState {
             media_errors: namespace.media_errors(),
             bytes: namespace.blocks() << namespace.block_shift(),
             block_bytes: namespace.block_bytes(),
+            ana_group: served.map_or(DEFAULT_ANA_GROUP, |one| one.groups().of(namespace.nsid())),
             read_only: namespace.read_only(),
             source: namespace.source(),
             nguid: Uuid::from_bytes(*namespace.nguid()).simple().to_string(),
@@ -184,7 +188,8 @@ pub struct LastError {
 pub struct ControllerState {
     /// Its identifier.
     pub id: u16,
-    /// `connected`; or `authenticating`: the host has yet to prove who it is, and could be anybody.
+    /// `connected`; `leaving`: the host is asked to go elsewhere; or `authenticating`: the host has yet to prove who it
+    /// is, and could be anybody.
     pub state: &'static str,
     /// NQN of its subsystem.
     pub subsystem: String,
@@ -302,6 +307,8 @@ pub struct Status {
     pub controllers: Vec<ControllerState>,
     /// What is served.
     pub namespaces: Vec<ServedNamespaceState>,
+    /// In which states access groups are, by each way.
+    pub access_groups: Vec<AccessGroupState>,
     /// Calls to files that have not returned for a while: what they are on does not answer.
     pub hanging: Vec<Hanging>,
 }
@@ -355,6 +362,11 @@ impl View {
         }
     }
 
+    /// In which states access groups are, by each way.
+    pub fn access_groups(&self) -> Vec<AccessGroupState> {
+        access::states(&self.target.served())
+    }
+
     /// All namespaces, also those that were removed and are not closed yet.
     pub fn list(&self) -> Vec<NamespaceState> {
         let state =
@@ -399,6 +411,7 @@ impl View {
             hosts: served.limited_hosts().map(HostState::from).collect(),
             controllers: controllers.iter().map(|one| controller(one, &served, &rates)).collect(),
             namespaces: self.all().map(|one| one.state(&connected, &rates)).collect(),
+            access_groups: access::states(&served),
             hanging: worker::hanging(),
         })
     }
@@ -478,6 +491,15 @@ impl Seen {
     }
 }
 
+/// The state of a controller in a word.
+fn controller_state(awaits_proof: bool, leaving: bool) -> &'static str {
+    match (awaits_proof, leaving) {
+        (true, _) => "authenticating",
+        (false, true) => "leaving",
+        (false, false) => "connected",
+    }
+}
+
 fn controller(controller: &Controller, served: &Served, rates: &Rates) -> ControllerState {
     let queues = controller.queues();
     let queues = queues.iter().map(|queue| QueueState {
@@ -506,7 +528,7 @@ fn controller(controller: &Controller, served: &Served, rates: &Rates) -> Contro
         fingerprint: one.key.to_string(),
         key: served.authentication_of(&controller.host().nqn).map_or("replaced", |keys| keys.age_of(one.key)),
     });
-    let state_name = if state.awaits_proof { "authenticating" } else { "connected" };
+    let state_name = controller_state(state.awaits_proof, controller.is_leaving());
     drop(state);
     ControllerState {
         id: controller.id(),

@@ -17,8 +17,14 @@ pub(crate) enum Event {
     InternalError,
     /// Namespaces appeared, vanished or changed size (type Notice).
     NamespaceAttributeChanged,
+    /// Access groups have other states or namespaces (type Notice).
+    AccessChanged,
     /// The discovery log page changed (type Notice).
     DiscoveryLogChanged,
+    /// The reset of another controller is over, after its command was answered (type Notice).
+    CrossControllerResetCompleted,
+    /// Another controller has lost this host, or has quiesced after that (type Notice).
+    LostHostCommunication,
 }
 
 impl Event {
@@ -27,7 +33,10 @@ impl Event {
         let event = match self {
             Self::InternalError => AsyncEvent::error(ErrorInfo::TRANSIENT_INTERNAL_ERROR),
             Self::NamespaceAttributeChanged => AsyncEvent::namespace_attribute_changed(),
+            Self::AccessChanged => AsyncEvent::ana_change(),
             Self::DiscoveryLogChanged => AsyncEvent::discovery_log_change(),
+            Self::CrossControllerResetCompleted => AsyncEvent::cross_controller_reset_completed(),
+            Self::LostHostCommunication => AsyncEvent::lost_host_communication(),
         };
         event.bits()
     }
@@ -37,7 +46,10 @@ impl Event {
         match self {
             Self::InternalError => LogId::ERROR_INFORMATION,
             Self::NamespaceAttributeChanged => LogId::CHANGED_NAMESPACE_LIST,
+            Self::AccessChanged => LogId::ANA,
             Self::DiscoveryLogChanged => LogId::DISCOVERY,
+            Self::CrossControllerResetCompleted => LogId::CROSS_CONTROLLER_RESET,
+            Self::LostHostCommunication => LogId::LOST_HOST_COMMUNICATION,
         }
     }
 
@@ -46,15 +58,24 @@ impl Event {
         match self {
             Self::InternalError => None,
             Self::NamespaceAttributeChanged => Some(8),
+            Self::AccessChanged => Some(11),
             Self::DiscoveryLogChanged => Some(31),
+            Self::CrossControllerResetCompleted => Some(20),
+            Self::LostHostCommunication => Some(21),
         }
     }
 }
 
 /// The optional events that a controller has, as OAES of Identify Controller and as the configuration.
 pub(crate) fn supported(discovery: bool) -> u32 {
-    let event = if discovery { Event::DiscoveryLogChanged } else { Event::NamespaceAttributeChanged };
-    1 << event.configuration_bit().expect("notices have a bit")
+    const IO: &[Event] = &[
+        Event::NamespaceAttributeChanged,
+        Event::AccessChanged,
+        Event::CrossControllerResetCompleted,
+        Event::LostHostCommunication,
+    ];
+    let events = if discovery { &[Event::DiscoveryLogChanged] } else { IO };
+    events.iter().filter_map(|event| event.configuration_bit()).fold(0, |bits, bit| bits | 1 << bit)
 }
 
 /// Tells the core of the admin queue that [`AsyncEvents::next`] has something. It is called from any thread, and must
@@ -76,6 +97,11 @@ impl AsyncEvents {
 
     pub(crate) fn configure(&self, configuration: u32) {
         self.events().configuration = configuration;
+    }
+
+    /// Whether the host has asked for events of a kind.
+    pub(crate) fn wants(&self, event: Event) -> bool {
+        event.configuration_bit().is_none_or(|bit| self.configuration() & 1 << bit != 0)
     }
 
     /// Parks a request. False when as many wait as may.
@@ -118,6 +144,11 @@ impl AsyncEvents {
     pub(crate) fn log_read(&self, log_page: LogId) {
         let deliverable = self.events().log_read(log_page);
         self.wake_if(deliverable);
+    }
+
+    /// Has the core of the admin queue look at the controller.
+    pub(crate) fn wake(&self) {
+        self.wake_if(true);
     }
 
     /// The controller was reset: the requests are gone with it.

@@ -3,7 +3,8 @@
 //! Commands may outlive the connection that they came on, as long as a disk works on them. Their host sends them again,
 //! and then others, which an old one that the disk takes its time with would undo. So a controller waits for them
 //! before it is ready. It does not wait for ever: after a while it is ready, and only the disks that still work are
-//! fenced.
+//! fenced. The same holds for the host's other controllers, which are ready already: their commands for these disks
+//! wait, so that a host that sends again on another path is not undone either.
 
 use std::sync::Arc;
 
@@ -17,6 +18,15 @@ impl Controller {
     #[inline]
     pub(crate) fn io_access(&self) -> IoAccess {
         self.io_access.get()
+    }
+
+    /// Another controller of this host has ended, or is reset, and disks still work for it: what the host sends to
+    /// these disks has to wait, on whichever way it comes.
+    pub(crate) fn begin_fence(&self) {
+        let state = self.state();
+        if state.registers.io_allowed() {
+            self.io_access.set(true, true);
+        }
     }
 
     /// Whether commands of earlier connections of this host still run on a disk, by its position. What they write could
@@ -42,6 +52,7 @@ impl Controller {
             return;
         }
         state.registers.release_ready();
+        state.begin_instance();
         state.keep_alive.set_enabled(true, now);
         self.io_access.set(state.registers.io_allowed(), left_behind);
         drop(state);

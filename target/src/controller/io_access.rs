@@ -54,6 +54,11 @@ impl IoGate {
             self.0.fetch_update(Ordering::Release, Ordering::Relaxed, |old| (old != ENDED).then_some(access));
     }
 
+    /// Whether they are refused for good.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.0.load(Ordering::Acquire) == ENDED
+    }
+
     /// They are refused from now on, whatever is set later.
     pub(crate) fn end(&self) {
         let _before = self.0.swap(ENDED, Ordering::AcqRel);

@@ -4,15 +4,20 @@
 //! for long. Its events have a lock of their own. I/O reads only the atomics; the cores have tables of their own of the
 //! namespaces.
 
+mod access_log;
 mod candidate;
 mod errors;
 mod events;
 pub(crate) mod features;
 mod fence;
+mod instance;
 mod io_access;
 mod keep_alive;
+mod lost;
 mod queues;
+mod quiesce;
 mod registers;
+mod resets;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -22,6 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ringfab_auth::Authenticated;
 use ringfab_reactor::Time;
 use ringfab_spec::Status;
+use ringfab_spec::log::ControllerInstance;
 use ringfab_spec::sqe::PropertySize;
 
 pub use errors::ErrorRecord;
@@ -33,15 +39,20 @@ pub(crate) use events::{Event, REQUESTS_MAX_Z as EVENT_REQUESTS_MAX_Z, supported
 pub(crate) use features::{Features, Timestamp};
 pub(crate) use io_access::IoAccess;
 pub(crate) use keep_alive::{GRANULARITY as KEEP_ALIVE_GRANULARITY, KeepAlive};
+pub(crate) use lost::{LostController, LostControllers};
 pub(crate) use queues::ConnectedQueues;
+pub(crate) use quiesce::COMMAND_QUIESCE_TIME;
 pub(crate) use registers::{LEFT_BEHIND_PATIENCE, NOT_READY, Registers, VERSION};
+pub(crate) use resets::{IN_PROGRESS_MAX as RESETS_MAX, ResetAnswer, ResetEntry, ResetNews, Resets};
 
+use access_log::AccessLog;
 use events::AsyncEvents;
+use instance::Instance;
 use io_access::IoGate;
 
-use crate::command::connect_field;
+use crate::command::{connect_data, connect_field};
 use crate::failure::Failure;
-use crate::model::{ControllerLimits, Listener, QueueRecord, Subsystem, TlsChannel, Way};
+use crate::model::{ControllerLimits, Epoch, Listener, QueueRecord, Subsystem, TlsChannel, Way};
 
 /// Who connected.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,8 +74,11 @@ pub struct Controller {
     created: Time,
     limits: ControllerLimits,
     io_access: IoGate,
+    /// In which commands of all controllers are judged.
+    epoch: Arc<Epoch>,
     write_cache: AtomicBool,
     events: AsyncEvents,
+    access: AccessLog,
     state: Mutex<State>,
 }
 
@@ -72,11 +86,21 @@ pub struct Controller {
 pub(crate) struct State {
     /// By which its host came. A listener that takes the place of another has its controllers, too.
     way: Way,
+    /// Another one at each readiness.
+    instance: Instance,
     pub(crate) registers: Registers,
     pub(crate) keep_alive: KeepAlive,
     pub(crate) errors: ErrorLog,
     pub(crate) features: Features,
     pub(crate) queues: ConnectedQueues,
+    /// Those of other controllers that its host has asked it for.
+    pub(crate) resets: Resets,
+    /// Other controllers of its host that have lost it.
+    pub(crate) lost: LostControllers,
+    /// Whether others were told that it has lost its host.
+    pub(crate) loss_is_told: bool,
+    /// Whether it takes no queue any more, for good.
+    has_ended: bool,
     /// Whether the log says already why it ends, so that its connections need not.
     pub(crate) end_is_told: bool,
     /// Whether the log says already that its host does nothing any more: all queues may find it.
@@ -101,22 +125,38 @@ pub(crate) struct ControllerParameters {
     pub(crate) limits: ControllerLimits,
     pub(crate) keep_alive_ms: u32,
     pub(crate) now: Time,
+    pub(crate) epoch: Arc<Epoch>,
     /// Whether its host has yet to prove who it is.
     pub(crate) unproved: bool,
 }
 
 impl Controller {
     pub(crate) fn new(parameters: ControllerParameters) -> Self {
-        let ControllerParameters { id, subsystem, host, address, way, limits, keep_alive_ms, now, unproved } =
-            parameters;
+        let ControllerParameters {
+            id,
+            subsystem,
+            host,
+            address,
+            way,
+            limits,
+            keep_alive_ms,
+            now,
+            epoch,
+            unproved,
+        } = parameters;
         let discovery = subsystem.is_discovery();
         let state = State {
             way,
+            instance: Instance::new(id),
             registers: Registers::new(limits.queue_entries_max, discovery),
             keep_alive: KeepAlive::new(keep_alive_ms, discovery, now),
             errors: ErrorLog::default(),
             features: Features::new(limits.io_queues_max, now),
             queues: ConnectedQueues::default(),
+            resets: Resets::default(),
+            lost: LostControllers::default(),
+            loss_is_told: false,
+            has_ended: false,
             end_is_told: false,
             stall_is_told: false,
             cut_is_told: false,
@@ -131,8 +171,10 @@ impl Controller {
             created: now,
             limits,
             io_access: IoGate::new(),
+            epoch,
             write_cache: AtomicBool::new(true),
             events: AsyncEvents::default(),
+            access: AccessLog::default(),
             state: Mutex::new(state),
         }
     }
@@ -140,6 +182,11 @@ impl Controller {
     /// Controller identifier, unique in the whole target.
     pub fn id(&self) -> u16 {
         self.id
+    }
+
+    /// Which instance it is now: another one each time that it becomes ready.
+    pub fn instance(&self) -> ControllerInstance {
+        self.state().instance.numbers()
     }
 
     /// The subsystem that it belongs to.
@@ -216,6 +263,9 @@ impl Controller {
         if effect != PropertyEffect::None {
             let ready = state.registers.io_allowed();
             state.keep_alive.set_enabled(ready, now);
+            if ready {
+                state.begin_instance();
+            }
             self.io_access.set(ready, false);
         }
         if effect == PropertyEffect::Disabled {
@@ -243,11 +293,20 @@ impl Controller {
         !traffic
     }
 
-    /// It is over for this controller, whether its host has been silent too long or has to leave: it takes no further
-    /// I/O, and its queues are to be ended.
+    /// It is over for this controller, whether its host has been silent too long or has to leave: it takes neither
+    /// commands nor queues from now on, and what of it waits on any core does not reach a disk. Its queues are still to
+    /// be ended by their cores.
     pub fn end(&self) {
         self.io_access.end();
-        self.state().keep_alive.expire();
+        self.epoch.begin();
+        let mut state = self.state();
+        state.has_ended = true;
+        state.keep_alive.expire();
+    }
+
+    /// Whether its commands are to be stopped where they are, for good.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.io_access.has_ended()
     }
 
     /// Says in the log that it is ended, and why.
@@ -276,7 +335,7 @@ impl Controller {
     /// The admin queue has ended: the controller takes no further queue. Its I/O queues are still to be ended by their
     /// cores, and the target is to forget it.
     pub(crate) fn admin_ended(&self) {
-        self.io_access.end();
+        self.end();
         self.events.set_wake(None);
         self.state().queues.end_admin();
     }
@@ -302,8 +361,9 @@ impl Controller {
     /// Takes a queue that connects, or whose host has proved who it is, unless its identifier is in use.
     pub(crate) fn attach(&self, queue: &Arc<QueueRecord>) -> Result<(), Failure> {
         let mut state = self.state();
-        // Under the lock, so that a reset cannot come between this look and the insertion.
+        // Under the lock, so that neither a reset nor the end can come between this look and the insertion.
         state.check_free(queue.id())?;
+        queue.join(state.instance.numbers());
         state.queues.join(queue);
         if !state.awaits_proof {
             self.subsystem.queue_connected(Arc::clone(queue), &self.host.nqn, self.created);
@@ -314,14 +374,30 @@ impl Controller {
     /// A controller level reset: what the host configured is forgotten, except its keep-alive timeout.
     fn reset(&self, state: &mut State, now: Time) {
         self.events.reset();
+        self.access.reset();
         state.features = Features::new(self.limits.io_queues_max, now);
         self.set_write_cache(true);
     }
 }
 
 impl State {
+    /// The controller is ready: what was before is over for its host.
+    fn begin_instance(&mut self) {
+        self.instance.renew();
+        self.resets.renew();
+        self.lost.renew();
+    }
+
+    /// Whether its host is to be told when other controllers of it are over.
+    pub(crate) fn awaits_others(&self) -> bool {
+        self.resets.are_any_in_progress() || self.lost.are_any_busy()
+    }
+
     /// Whether the controller would take a queue with this identifier now.
     pub(crate) fn check_free(&self, queue_id: u16) -> Result<(), Failure> {
+        if self.has_ended {
+            return Err(Failure::invalid_connect_data(connect_data::CNTLID));
+        }
         if queue_id != 0 {
             if !self.registers.io_allowed() {
                 return Err(NOT_READY);
@@ -335,6 +411,12 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Whether both are controllers of one host, in one subsystem.
+pub(crate) fn are_of_one_host(one: &Controller, other: &Controller) -> bool {
+    let is_same = (&one.host.nqn, one.host.id) == (&other.host.nqn, other.host.id);
+    is_same && Arc::ptr_eq(&one.subsystem, &other.subsystem)
 }
 
 impl fmt::Debug for Controller {

@@ -69,6 +69,8 @@ pub(crate) struct TakenAway {
     pub(crate) namespaces: Vec<Weak<Namespace>>,
     /// Controllers that were ended.
     pub(crate) controllers: Vec<Arc<Controller>>,
+    /// Controllers whose hosts may do no more on these disks, by their positions.
+    pub(crate) access: Vec<(Arc<Controller>, Vec<usize>)>,
 }
 
 /// Who waits for the end of what a change has taken away.

@@ -37,7 +37,6 @@ mod watch;
 
 use std::io;
 use std::mem;
-use std::time::Duration;
 
 use ringfab_block::DiskTokens;
 use ringfab_fabric::TransportEvents;
@@ -62,13 +61,10 @@ use message::{AwaitedEnd, CoreMessage, CoreSender};
 pub(crate) use message::{ServeMessage, TakenAway};
 use queues::Queues;
 pub use start::{CoreParts, Running, build, build_all, start};
-use timer::CoreTimer;
+use timer::{CoreTimer, HOUSEKEEPING};
 pub use usage::{Buffers, CoreUsage};
 use watch::DiskWatch;
 pub use watch::SilentDisk;
-
-/// How often deadlines are looked at while there are queues.
-const HOUSEKEEPING: Duration = Duration::from_millis(250);
 
 /// One core of the target.
 #[derive(Debug)]
@@ -304,6 +300,7 @@ impl Core {
     fn on_queue_message(&mut self, message: QueueMessage) {
         let Self { resources, queues, .. } = self;
         match message {
+            QueueMessage::Fence(controller) => queues.fence_all_of(resources, &controller),
             QueueMessage::Evict(controller) => queues.evict_all_of(resources, &controller),
             QueueMessage::EndQueues { controller, admin } => {
                 queues.end_all_of(resources, &controller, admin);

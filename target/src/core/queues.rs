@@ -12,7 +12,7 @@ use ringfab_reactor::Time;
 use super::trim::Trimming;
 use crate::controller::Controller;
 use crate::nvm::Kind;
-use crate::queue::{Owner, Queue, log_keep_alive_expired};
+use crate::queue::{Owner, Queue, Remainder, log_keep_alive_expired};
 use crate::resources::messages::QueueMessage;
 use crate::resources::operations::DeferredOperation;
 use crate::resources::{HostId, Resources};
@@ -167,11 +167,15 @@ impl Queues {
                 !self.is_empty() || !resources.disk_operations.any(),
                 "each operation of a disk ends once"
             );
-            queue.finish();
+            if queue.finish() {
+                // Commands of other controllers may wait for its disks, on any core.
+                resources.cores.iter().for_each(|core| core.send(QueueMessage::CheckControllers));
+            }
         }
         if let Some(controller) = left {
             left_controller(resources, id, &controller);
         }
+        resources.target.end_watch.something_has_ended();
     }
 
     /// From time to time: deadlines, events to report, and the end of controllers whose hosts are silent.
@@ -184,8 +188,7 @@ impl Queues {
                 && let Some(controller) = queue.controller().filter(|controller| controller.expired(now))
             {
                 log_keep_alive_expired(controller);
-                controller.end();
-                resources.end_queues(controller, true);
+                resources.lose(controller);
             }
             self.reap(resources, number as u16);
         }
@@ -200,8 +203,15 @@ impl Queues {
     ) {
         for queue in self.iter_mut().filter(|queue| queue.belongs_to(controller)) {
             if admin || queue.id() != 0 {
-                queue.abandon(resources);
+                queue.abandon(resources, Remainder::MayBeSent);
             }
+        }
+    }
+
+    /// Ends the queues of a controller, with whatever lies in their connections.
+    pub(super) fn fence_all_of(&mut self, resources: &mut Resources, controller: &Arc<Controller>) {
+        for queue in self.iter_mut().filter(|queue| queue.belongs_to(controller)) {
+            queue.abandon(resources, Remainder::IsDropped);
         }
     }
 
@@ -277,6 +287,9 @@ impl Queues {
 fn left_controller(resources: &Resources, id: u16, controller: &Arc<Controller>) {
     let admin_core = controller.state().queues.core_of(0);
     if id == 0 {
+        if !controller.has_ended() && !controller.state().registers.is_left() {
+            resources.target.tell_loss(controller);
+        }
         resources.target.admin_ended(controller);
         // Without its admin queue an association is over (NVMe over Fabrics: section 3.3.2.2 of Base 2.0).
         resources.end_queues(controller, false);

@@ -13,6 +13,7 @@ use ringfab_block::Backing;
 use super::Core;
 use super::message::{AwaitedEnd, ServeMessage, TakenAway};
 use super::queues::Queues;
+use crate::controller::Controller;
 use crate::model::{Difference, Namespace, Served};
 use crate::resources::Resources;
 use crate::worker::{Task, Workers};
@@ -68,7 +69,7 @@ impl Core {
         let Self { resources, queues, listeners, .. } = self;
         resources.served = served;
         resources.target.epoch.begin();
-        if difference.is_restricted() || !difference.closed.is_empty() {
+        if difference.is_restricted() || !difference.closed.is_empty() || difference.access_groups {
             queues.iter_mut().for_each(|queue| queue.refresh_namespaces(resources));
         }
         resources.refresh_limits();
@@ -101,11 +102,16 @@ impl Core {
 
 /// Whether something of a core still needs what a change has taken away: a command its disk, or a queue its controller.
 fn needs(resources: &Resources, queues: &Queues, taken_away: &TakenAway) -> bool {
-    let TakenAway { namespaces, controllers } = taken_away;
+    let TakenAway { namespaces, controllers, access } = taken_away;
     let is_open = |gone: &Weak<Namespace>| {
         resources.disks.iter().any(|open| ptr::eq(Arc::as_ptr(&open.namespace), gone.as_ptr()))
     };
+    let works = |(controller, disks): &(Arc<Controller>, Vec<usize>)| {
+        let mut own = queues.iter().filter(|queue| queue.belongs_to(controller));
+        own.any(|queue| disks.iter().any(|disk| queue.uses_disk(*disk)))
+    };
     namespaces.iter().any(is_open)
+        || access.iter().any(works)
         || controllers.iter().any(|controller| queues.iter().any(|queue| queue.belongs_to(controller)))
 }
 

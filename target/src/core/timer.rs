@@ -6,6 +6,9 @@ use ringfab_reactor::{Reactor, Token};
 
 use crate::resources::owner;
 
+/// How often deadlines are looked at while there are queues.
+pub(super) const HOUSEKEEPING: Duration = Duration::from_millis(250);
+
 /// One of the core's timers.
 #[derive(Debug)]
 pub(super) struct CoreTimer {

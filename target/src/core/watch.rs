@@ -11,6 +11,8 @@ use ringfab_reactor::Time;
 use serde::Serialize;
 
 use super::queues::Queues;
+use super::timer::HOUSEKEEPING;
+use crate::controller::COMMAND_QUIESCE_TIME;
 use crate::nvm::Kind;
 use crate::resources::disks::Disks;
 use crate::resources::{HostId, OpenDisk, Resources};
@@ -20,6 +22,12 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How long a disk may end nothing before somebody is told.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// A disk that works has ended what it had of a lost controller before one that does not is found to hang.
+const _: () = {
+    let found = SILENCE_MAX.as_millis() + WATCH_INTERVAL.as_millis() + 2 * HOUSEKEEPING.as_millis();
+    assert!(found <= COMMAND_QUIESCE_TIME.as_millis());
+};
 
 /// A disk that has not answered for a while.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 use ringfab_base::visible;
 
-use super::snapshot::{NamespaceSeen, QueueSeen, Snapshot, SubsystemSeen};
+use super::snapshot::{AccessGroupSeen, NamespaceSeen, QueueSeen, Snapshot, SubsystemSeen};
 use crate::core::{Buffers, CoreUsage, State};
 use crate::model::host_account::HostUsage;
 use crate::model::latency::{BOUNDS, Histogram, Latency, Phase, bound_us};
@@ -235,6 +235,17 @@ fn cores(writer: &mut Writer<'_>, cores: &[Option<CoreUsage>]) -> fmt::Result {
     )
 }
 
+/// The states of paths.
+fn access_groups(writer: &mut Writer<'_>, subsystems: &[SubsystemSeen]) -> fmt::Result {
+    let label =
+        |one: &AccessGroupSeen| vec![("group", one.group.to_string()), ("listener", one.way.to_string())];
+    let states = each(subsystems, |one| &one.access_groups, label).into_iter();
+    let states = states.map(|(labels, one)| (labels, u64::from(one.state.0)));
+    let help = "State of an access group by a way: 1 optimized, 2 non-optimized, 3 inaccessible, 4 persistent loss, \
+                15 change";
+    writer.gauge("ana_state", help, None, states)
+}
+
 fn namespaces(writer: &mut Writer<'_>, subsystems: &[SubsystemSeen]) -> fmt::Result {
     let label = |one: &NamespaceSeen| vec![("nsid", one.nsid.to_string())];
     let all = each(subsystems, |one| &one.namespaces, label);
@@ -246,6 +257,7 @@ fn namespaces(writer: &mut Writer<'_>, subsystems: &[SubsystemSeen]) -> fmt::Res
         |value: fn(&NamespaceSeen) -> u64| all.iter().map(move |(labels, one)| (labels.clone(), value(one)));
     let ready = values(|one| u64::from(one.ready));
     writer.gauge("namespace_ready", "Whether a namespace can be read and written: 1 or 0", None, ready)?;
+    access_groups(writer, subsystems)?;
     let reopen = values(|one| u64::from(one.health.state == "needs reopen"));
     writer.gauge(
         "namespace_needs_reopen",

@@ -6,8 +6,10 @@ use std::time::SystemTime;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use ringfab_base::visible;
+use ringfab_spec::log::AnaState;
 
 use super::snapshot::{NamespaceSeen, Pair, QueueSeen, Snapshot, SubsystemSeen};
+use crate::config::state_word;
 use crate::core::{Buffers, CoreUsage};
 use crate::model::host_account::HostUsage;
 use crate::model::latency::{BOUNDS, Histogram, Phase, bound_us};
@@ -58,6 +60,7 @@ pub(super) fn page(pair: &Pair) -> String {
             body {
                 @let span = span(now, before);
                 (summary(now, before))
+                (paths(now))
                 (namespaces(now, before, &span))
                 (hosts(now, before, &span))
                 (queues(now, before, &span))
@@ -85,6 +88,20 @@ fn summary(now: &Snapshot, before: Option<&Snapshot>) -> Markup {
             @if before.is_none() { "Rates appear with the next load. " }
             "Latency is of one command in 64. The page loads again every " (REFRESH_S) " s. "
             "The numbers for Prometheus are at " a href="/metrics" { "/metrics" } "."
+        }
+    }
+}
+
+/// The paths that are not simply optimized.
+fn paths(now: &Snapshot) -> Markup {
+    let all = now.subsystems.iter().flat_map(|one| one.access_groups.iter().map(move |group| (one, group)));
+    let told = all.filter(|(_, group)| group.state != AnaState::OPTIMIZED).take(ROWS_MAX);
+    html! {
+        @for (subsystem, group) in told {
+            p {
+                "Access group " (group.group) " of " (subsystem.nqn) " by " (group.way) " is "
+                span.bad[!group.state.allows_io()] { (state_word(group.state)) } "."
+            }
         }
     }
 }
@@ -385,6 +402,7 @@ mod tests {
             controllers_authenticating: 0,
             controllers_over_tls: 1,
             controllers_authenticated: 0,
+            access_groups: Vec::new(),
             namespaces: Vec::new(),
             hosts: vec![HostUsage { nqn: Some(host.to_owned()), queues: 2, io: done(reads) }],
             queues: vec![queue],

@@ -1,17 +1,19 @@
 //! What a target is doing, at one moment.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use ringfab_process::limits;
+use ringfab_spec::log::AnaState;
 
 use crate::confinement;
 use crate::controller::Controller;
 use crate::core::{CoreUsage, Cores};
 use crate::model::host_account::HostUsage;
 use crate::model::namespace::Health;
-use crate::model::{IoSum, Namespace, Subsystem};
+use crate::model::{IoSum, Namespace, Served, ServedSubsystem, Subsystem};
 use crate::target::Target;
 use crate::worker;
 
@@ -58,12 +60,25 @@ pub struct SubsystemSeen {
     pub controllers_over_tls: usize,
     /// Those of them whose host has proved who it is.
     pub controllers_authenticated: usize,
+    /// Its access groups, by each way.
+    pub access_groups: Vec<AccessGroupSeen>,
     /// Its namespaces.
     pub namespaces: Vec<NamespaceSeen>,
     /// Its hosts, those among them that were connected.
     pub hosts: Vec<HostUsage>,
     /// I/O queues that are connected.
     pub queues: Vec<QueueSeen>,
+}
+
+/// An access group by one way.
+#[derive(Debug)]
+pub struct AccessGroupSeen {
+    /// Its identifier.
+    pub group: u32,
+    /// The address of the way.
+    pub way: SocketAddr,
+    /// Its state.
+    pub state: AnaState,
 }
 
 /// A namespace.
@@ -104,6 +119,16 @@ pub struct QueueSeen {
     pub security: String,
     /// What it has done.
     pub io: IoSum,
+}
+
+impl AccessGroupSeen {
+    fn all_of(served: &Served, subsystem: &ServedSubsystem) -> Vec<Self> {
+        let by = |group| {
+            let ways = served.listeners().iter().flat_map(move |one| subsystem.ways(one, group));
+            ways.map(move |way| Self { group, way: way.local, state: subsystem.access_state(group, &way) })
+        };
+        subsystem.groups().ids().into_iter().flat_map(by).collect()
+    }
 }
 
 impl NamespaceSeen {
@@ -167,6 +192,7 @@ impl Snapshot {
                     .clone()
                     .filter(|one| one.state().authenticated.is_some())
                     .count(),
+                access_groups: AccessGroupSeen::all_of(&served, one),
                 namespaces: one.namespaces().map(|namespace| NamespaceSeen::of(namespace)).collect(),
                 hosts: subsystem.hosts(),
                 queues: own.flat_map(|controller| QueueSeen::all_of(controller)).collect(),

@@ -1,5 +1,6 @@
 //! What is served: subsystems with their hosts and namespaces, listeners, and records of the queues that use them.
 
+mod access_groups;
 pub mod authentication;
 pub(crate) mod disk_failure;
 pub(crate) mod disk_failures;
@@ -10,6 +11,8 @@ pub mod latency;
 pub mod listener;
 pub mod namespace;
 mod opened_disk;
+#[doc(hidden)]
+pub mod protections;
 pub mod queue_record;
 pub mod rate;
 mod readiness;
@@ -17,6 +20,7 @@ mod served;
 pub mod subsystem;
 mod tls_channel;
 
+pub use access_groups::{ServedGroups, is_same as is_same_address, status_of as ana_status};
 pub use authentication::{Authentication, AuthenticationTerms};
 pub use epoch::Epoch;
 pub use io_record::{IoCounters, IoRecord, IoSum};

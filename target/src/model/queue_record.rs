@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use ringfab_fabric::tcp::ProtectedBy;
+use ringfab_spec::log::ControllerInstance;
 
 use super::io_record::IoRecord;
 
@@ -22,8 +23,10 @@ pub struct QueueRecord {
     protected_by: Option<ProtectedBy>,
     traffic: AtomicBool,
     unfinished: AtomicBool,
-    /// Positions of the disks that still work for it after its connection has ended.
-    left_on: Mutex<BTreeSet<usize>>,
+    /// Of its controller, once it has joined that.
+    instance: OnceLock<ControllerInstance>,
+    /// Positions of the disks that still work for it, once its connection has ended.
+    left_on: Mutex<Option<BTreeSet<usize>>>,
     io: IoRecord,
 }
 
@@ -64,6 +67,7 @@ impl QueueRecord {
             protected_by,
             traffic: AtomicBool::new(false),
             unfinished: AtomicBool::new(false),
+            instance: OnceLock::new(),
             left_on: Mutex::default(),
             io: IoRecord::default(),
         }
@@ -118,26 +122,42 @@ impl QueueRecord {
         }
     }
 
+    /// It belongs to this instance of its controller.
+    pub(crate) fn join(&self, instance: ControllerInstance) {
+        self.instance.get_or_init(|| instance);
+    }
+
+    /// Whether it belongs to this instance of a controller.
+    pub(crate) fn is_of(&self, instance: ControllerInstance) -> bool {
+        self.instance.get() == Some(&instance)
+    }
+
     /// Whether it takes no more commands while some of them still run: they may change the disk, and their host
     /// may not know of it.
     pub(crate) fn set_unfinished(&self, unfinished: bool) {
         self.unfinished.store(unfinished, Ordering::Release);
     }
 
+    /// Whether that is so.
+    pub(crate) fn is_unfinished(&self) -> bool {
+        self.unfinished.load(Ordering::Acquire)
+    }
+
     /// Whether it is what a host with this identifier has left behind, with commands that still run.
     pub(crate) fn is_orphan_of(&self, host_id: &[u8; 16]) -> bool {
-        self.unfinished.load(Ordering::Acquire) && self.host_id == *host_id
+        self.is_unfinished() && self.host_id == *host_id
     }
 
     /// Its connection has ended, and these disks still work for it.
     pub(crate) fn set_orphaned_on(&self, disks: BTreeSet<usize>) {
-        *self.left_on.lock().unwrap_or_else(PoisonError::into_inner) = disks;
+        *self.left_on.lock().unwrap_or_else(PoisonError::into_inner) = Some(disks);
     }
 
-    /// Whether a host with this identifier has left it behind with commands that a disk still works on.
+    /// Whether a host with this identifier has left it behind with commands that a disk still works on. While its
+    /// connection is ending, it may be any disk.
     pub(crate) fn is_orphaned_on(&self, host_id: &[u8; 16], disk: usize) -> bool {
-        self.is_orphan_of(host_id)
-            && self.left_on.lock().unwrap_or_else(PoisonError::into_inner).contains(&disk)
+        let left_on = || self.left_on.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_orphan_of(host_id) && left_on().as_ref().is_none_or(|disks| disks.contains(&disk))
     }
 
     /// Whether a command came since the last look.

@@ -8,12 +8,16 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ringfab_auth::{ConfiguredPsk, Derivation, KeyFingerprint};
+use ringfab_spec::log::AnaState;
 
+use super::access_groups::{ServedGroups, is_same};
 use super::listener::{Listener, Way};
 use super::rate::{Direction, LimitedHost, LimitedNamespace, Rate};
 use super::{Namespace, Subsystem};
-use crate::config::{Access, DEFAULT_SHARES, Demands, HostConfig, ListenerConfig, NamespaceLimits, Referral};
-use crate::limits::{NSID_MAX, SUBSYSTEMS_MAX};
+use crate::config::{
+    Access, AccessGroups, DEFAULT_SHARES, Demands, HostConfig, ListenerConfig, NamespaceLimits, Referral,
+};
+use crate::limits::{CONTROLLER_ID_MAX, NSID_MAX, SUBSYSTEMS_MAX};
 
 /// Everything that is served, at one moment.
 #[derive(Debug, Default)]
@@ -23,6 +27,8 @@ pub struct Served {
     /// In the order in which they came.
     subsystems: Vec<Arc<ServedSubsystem>>,
     listeners: Vec<Arc<Listener>>,
+    /// The numbers of those that hosts are asked to leave.
+    closing: BTreeSet<u16>,
     /// Other discovery subsystems that hosts are told of.
     referrals: Vec<Referral>,
     /// Whether discovery refuses hosts without a key for authentication.
@@ -37,6 +43,11 @@ pub struct ServedSubsystem {
     subsystem: Arc<Subsystem>,
     access: Access,
     demands: Demands,
+    /// The identifiers that controllers get; any where other processes do not serve it, too.
+    controller_ids: Option<(u16, u16)>,
+    /// The listeners that discovery names; all where there is none.
+    discovery_listeners: Arc<Vec<SocketAddr>>,
+    groups: Arc<ServedGroups>,
     /// By identifier.
     namespaces: BTreeMap<u32, Arc<Namespace>>,
     /// The hosts of those namespaces that only some hosts see, by identifier.
@@ -163,6 +174,11 @@ impl Served {
         &self.listeners
     }
 
+    /// Whether hosts are asked to leave a listener.
+    pub fn is_closing(&self, listener: &Listener) -> bool {
+        self.closing.contains(&listener.port_id())
+    }
+
     /// Other discovery subsystems that hosts are told of.
     pub fn referrals(&self) -> &[Referral] {
         &self.referrals
@@ -221,6 +237,18 @@ impl Served {
         self.listeners.iter().find(|one| one.transport() == transport && one.covers(way.local))
     }
 
+    /// Whether a controller of a subsystem may get an identifier: one of its own, if other processes serve it, too, and
+    /// none that is another subsystem's own.
+    pub fn may_give(&self, subsystem: &Arc<Subsystem>, cntlid: u16) -> bool {
+        if !(1..=CONTROLLER_ID_MAX).contains(&cntlid) {
+            return false;
+        }
+        match self.of(subsystem) {
+            Some(own) if own.controller_ids.is_some() => own.gives(cntlid),
+            _ => !self.subsystems.iter().any(|one| one.controller_ids.is_some() && one.gives(cntlid)),
+        }
+    }
+
     /// A draft of the next one, which is the same so far.
     pub fn draft(&self) -> Draft {
         Draft {
@@ -228,6 +256,7 @@ impl Served {
             discovery_generation: self.discovery_generation,
             subsystems: self.subsystems.clone(),
             listeners: self.listeners.clone(),
+            closing: self.closing.clone(),
             referrals: self.referrals.clone(),
             discovery_authenticates: self.discovery_authenticates,
             hosts: self.hosts.clone(),
@@ -254,6 +283,59 @@ impl ServedSubsystem {
     /// What its hosts have to do.
     pub fn demands(&self) -> Demands {
         self.demands
+    }
+
+    /// The first and the last identifier of its controllers, where other processes serve it, too.
+    pub fn controller_ids(&self) -> Option<(u16, u16)> {
+        self.controller_ids
+    }
+
+    /// Whether a controller identifier is one that this process gives for it.
+    pub fn gives(&self, cntlid: u16) -> bool {
+        let (first, last) = self.controller_ids.unwrap_or((1, CONTROLLER_ID_MAX));
+        (first..=last).contains(&cntlid)
+    }
+
+    /// Whether discovery names a listener for it, which is reached at `address`.
+    pub fn is_discovered_at(&self, listener: &Listener, address: SocketAddr) -> bool {
+        let named =
+            |written: &SocketAddr| is_same(*written, address) || is_same(*written, listener.address());
+        self.discovery_listeners.is_empty() || self.discovery_listeners.iter().any(named)
+    }
+
+    /// Its access groups.
+    pub fn groups(&self) -> &ServedGroups {
+        &self.groups
+    }
+
+    /// The ways of a listener that are told apart: its own address, and local addresses of which something is said.
+    pub fn ways(&self, listener: &Arc<Listener>, group: u32) -> Vec<Way> {
+        if listener.limits().discovery_only {
+            return Vec::new();
+        }
+        let said = self.groups.configured().get(&group).into_iter().flat_map(|one| one.ways.keys());
+        let own = said.copied().filter(|local| listener.covers(*local));
+        let own = own.filter(|local| !is_same(*local, listener.address()));
+        let locals: BTreeSet<SocketAddr> = own.chain([listener.address()]).collect();
+        locals.into_iter().map(|local| Way { local, listener: Arc::clone(listener) }).collect()
+    }
+
+    /// The state of an access group by a way: the configured one, unless its disks are gone. They are gone when none of
+    /// the group's namespaces can be read, of all that are served, whoever sees them.
+    pub fn access_state(&self, group: u32, way: &Way) -> AnaState {
+        let configured = self.groups.state(group, way);
+        match self.lost_state(group) {
+            Some(lost) if configured.allows_io() => lost,
+            _ => configured,
+        }
+    }
+
+    /// The state of a group that has lost its disks, if it follows them.
+    pub fn lost_state(&self, group: u32) -> Option<AnaState> {
+        let lost = self.groups.on_lost_disk(group).state()?;
+        let own = self.namespaces().filter(|one| self.groups.of(one.nsid()) == group);
+        let mut ready = own.map(|one| one.is_ready()).peekable();
+        (ready.peek().is_some() && !ready.any(|ready| ready)).then_some(lost)
     }
 
     /// Whether a host may connect to it and see it by discovery.
@@ -308,6 +390,7 @@ pub struct Draft {
     discovery_generation: u64,
     subsystems: Vec<Arc<ServedSubsystem>>,
     listeners: Vec<Arc<Listener>>,
+    closing: BTreeSet<u16>,
     referrals: Vec<Referral>,
     discovery_authenticates: bool,
     hosts: BTreeMap<String, Arc<LimitedHost>>,
@@ -320,6 +403,9 @@ impl Draft {
             subsystem,
             access,
             demands: Demands::default(),
+            controller_ids: None,
+            discovery_listeners: Arc::default(),
+            groups: Arc::default(),
             namespaces: BTreeMap::new(),
             shown: BTreeMap::new(),
             limited: BTreeMap::new(),
@@ -382,6 +468,57 @@ impl Draft {
         Ok(())
     }
 
+    /// Controllers of a subsystem get these identifiers, from the first to the last.
+    ///
+    /// # Errors
+    /// When there is none with this name.
+    pub fn set_controller_ids(&mut self, nqn: &str, ids: Option<(u16, u16)>) -> Result<(), ServedError> {
+        self.subsystem(nqn)?.controller_ids = ids;
+        Ok(())
+    }
+
+    /// Discovery names these listeners for a subsystem from now on; all if there is none.
+    ///
+    /// # Errors
+    /// When there is none with this name.
+    pub fn set_discovery_listeners(
+        &mut self,
+        nqn: &str,
+        listeners: &[SocketAddr],
+    ) -> Result<(), ServedError> {
+        self.subsystem(nqn)?.discovery_listeners = Arc::new(listeners.to_vec());
+        Ok(())
+    }
+
+    /// The access groups of a subsystem are in other states from now on.
+    ///
+    /// # Errors
+    /// When there is none with this name.
+    pub fn set_access_groups(
+        &mut self,
+        nqn: &str,
+        edit: impl FnOnce(&mut AccessGroups),
+    ) -> Result<(), ServedError> {
+        let groups = &mut self.subsystem(nqn)?.groups;
+        let mut configured = groups.configured().clone();
+        edit(&mut configured);
+        Arc::make_mut(groups).configure(configured);
+        Ok(())
+    }
+
+    /// A namespace is in this access group from now on.
+    ///
+    /// # Errors
+    /// When there is none with this identifier.
+    pub fn group_namespace(&mut self, nqn: &str, nsid: u32, group: u32) -> Result<(), ServedError> {
+        let subsystem = self.subsystem(nqn)?;
+        if !subsystem.namespaces.contains_key(&nsid) {
+            return Err(ServedError::NoNamespace { nqn: nqn.to_owned(), nsid });
+        }
+        Arc::make_mut(&mut subsystem.groups).place(nsid, group);
+        Ok(())
+    }
+
     /// A namespace has these limits from now on.
     ///
     /// # Errors
@@ -419,6 +556,7 @@ impl Draft {
         let subsystem = self.subsystem(nqn)?;
         subsystem.shown.remove(&nsid);
         subsystem.limited.remove(&nsid);
+        Arc::make_mut(&mut subsystem.groups).forget(nsid);
         let removed = subsystem.namespaces.remove(&nsid);
         removed.ok_or_else(|| ServedError::NoNamespace { nqn: nqn.to_owned(), nsid })
     }
@@ -453,7 +591,13 @@ impl Draft {
     pub fn remove_listener(&mut self, port_id: u16) -> Result<(), ServedError> {
         let index = self.listeners.iter().position(|one| one.port_id() == port_id);
         self.listeners.remove(index.ok_or(ServedError::NoListener(port_id))?);
+        self.closing.remove(&port_id);
         Ok(())
+    }
+
+    /// Hosts that can go elsewhere are asked to leave these listeners.
+    pub fn close_ways(&mut self, ports: &BTreeSet<u16>) {
+        self.closing.extend(ports);
     }
 
     /// Hosts are told of one more discovery subsystem.
@@ -510,6 +654,7 @@ impl Draft {
             discovery_generation: self.discovery_generation,
             subsystems: self.subsystems,
             listeners: self.listeners,
+            closing: self.closing,
             referrals: self.referrals,
             discovery_authenticates: self.discovery_authenticates,
             hosts: self.hosts,
@@ -549,6 +694,8 @@ pub struct Difference {
     pub demands: bool,
     /// Whether namespaces or hosts have other limits, or hosts other shares.
     pub limits: bool,
+    /// Whether access groups have other states or namespaces.
+    pub access_groups: bool,
     /// Of those that come or go, those that only some hosts of their subsystem see, with these.
     pub of_some: Vec<(Arc<Namespace>, Arc<BTreeSet<String>>)>,
 }
@@ -578,6 +725,7 @@ impl Difference {
         let revoked = !self.revoked.is_empty() || !self.revoked_tls.is_empty();
         let keys = !revoked && self.narrowed.is_empty() && self.first_keys.is_empty();
         let same = self.shown.is_empty() && !self.discovery && !self.limits && !self.demands && keys;
+        let same = same && !self.access_groups;
         none && same && self.bound.is_empty() && self.unbound.is_empty()
     }
 
@@ -585,6 +733,12 @@ impl Difference {
     pub fn concerns(&self, namespace: &Arc<Namespace>, host_nqn: &str) -> bool {
         let only = self.of_some.iter().find(|(known, _)| Arc::ptr_eq(known, namespace));
         only.is_none_or(|(_, hosts)| hosts.contains(host_nqn))
+    }
+
+    /// Whether a host may read something else of access groups.
+    pub fn changes_access_logs(&self) -> bool {
+        let namespaces = !self.opened.is_empty() || !self.closed.is_empty() || !self.shown.is_empty();
+        namespaces || self.access_groups
     }
 
     /// Whether it is about a namespace that only some hosts of its subsystem see, or saw.
@@ -614,9 +768,10 @@ impl Difference {
             one.listeners.iter().filter(missing).cloned().collect()
         };
         let (bound, unbound) = (listeners(next, old), listeners(old, next));
-        let seen = |served: &Served| -> Vec<(*const Subsystem, Access, bool)> {
+        let seen = |served: &Served| -> Vec<(*const Subsystem, Access, bool, Arc<Vec<SocketAddr>>)> {
             let of = |one: &Arc<ServedSubsystem>| {
-                (Arc::as_ptr(&one.subsystem), one.access.clone(), one.demands.tls)
+                let named = Arc::clone(&one.discovery_listeners);
+                (Arc::as_ptr(&one.subsystem), one.access.clone(), one.demands.tls, named)
             };
             served.subsystems.iter().map(of).collect()
         };
@@ -653,6 +808,7 @@ impl Difference {
             }),
             demands: demands(old) != demands(next),
             limits: limits_differ(old, next),
+            access_groups: groups_differ(old, next) || old.closing != next.closing,
         }
     }
 }
@@ -704,6 +860,15 @@ fn limits_differ(old: &Served, next: &Served) -> bool {
         limited.map(Arc::as_ptr).collect::<Vec<_>>()
     };
     hosts(old) != hosts(next) || namespaces(old) != namespaces(next)
+}
+
+/// Whether access groups have other states or namespaces, in subsystems that both have.
+fn groups_differ(old: &Served, next: &Served) -> bool {
+    let differs = |after: &Arc<ServedSubsystem>| {
+        let before = old.of(&after.subsystem).filter(|before| !Arc::ptr_eq(&before.groups, &after.groups));
+        before.is_some_and(|before| before.groups != after.groups)
+    };
+    next.subsystems.iter().any(differs)
 }
 
 /// The namespaces that both have, and that other hosts see.

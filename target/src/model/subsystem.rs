@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfab_reactor::Time;
+use ringfab_spec::log::ControllerInstance;
 use ringfab_spec::nqn::DISCOVERY_NQN;
 
 use super::host_account::{HostAccounts, HostUsage};
 use super::io_record::{IoCounters, IoSum};
 use super::namespace::Index;
+use super::protections::{Protections, Switches};
 use super::queue_record::QueueRecord;
 
 /// What stays the same of a subsystem as long as it is served.
@@ -23,6 +25,7 @@ pub struct Subsystem {
     queues: Mutex<Queues>,
     /// Errors of the disks of namespaces that were removed.
     media_errors_before: AtomicU64,
+    protections: Switches,
 }
 
 /// The queues of a subsystem's controllers: those that run, and the sum of those that have ended.
@@ -58,6 +61,7 @@ impl Subsystem {
             model,
             queues: Mutex::default(),
             media_errors_before: AtomicU64::new(0),
+            protections: Switches::default(),
         }
     }
 
@@ -70,6 +74,7 @@ impl Subsystem {
             model: "Ringfab".to_owned(),
             queues: Mutex::default(),
             media_errors_before: AtomicU64::new(0),
+            protections: Switches::default(),
         }
     }
 
@@ -133,7 +138,8 @@ impl Subsystem {
 
     /// Whether a host has left a queue behind, of any of its controllers, with commands that still run.
     pub(crate) fn has_orphans(&self, host_id: &[u8; 16]) -> bool {
-        self.queues().live.iter().any(|queue| queue.record.is_orphan_of(host_id))
+        let waits = self.protections().waits_for_disks;
+        waits && self.queues().live.iter().any(|queue| queue.record.is_orphan_of(host_id))
     }
 
     /// The same for the commands that one disk works on, by its position.
@@ -141,6 +147,25 @@ impl Subsystem {
         self.queues().live.iter().any(|queue| queue.record.is_orphaned_on(host_id, disk))
     }
 
+    /// Whether an instance of a controller has a queue: one that is connected, or for which a disk still works.
+    pub(crate) fn has_queues_of(&self, instance: ControllerInstance) -> bool {
+        let waits = self.protections().waits_for_disks;
+        let counts = |record: &QueueRecord| waits || !record.is_unfinished();
+        self.queues().live.iter().any(|queue| queue.record.is_of(instance) && counts(&queue.record))
+    }
+
+    /// What protects data when a host loses a path: all of it, but in tests.
+    pub(crate) fn protections(&self) -> Protections {
+        self.protections.get()
+    }
+
+    /// Switches protections off, for a test of what they prevent.
+    #[doc(hidden)]
+    pub fn set_protections(&self, protections: Protections) {
+        self.protections.set(protections);
+    }
+
+    /// Nothing of a queue is left: its connection is gone, and no disk works for it.
     pub(crate) fn queue_ended(&self, queue: &Arc<QueueRecord>) {
         let mut queues = self.queues();
         if let Some(index) = queues.live.iter().position(|live| Arc::ptr_eq(&live.record, queue)) {

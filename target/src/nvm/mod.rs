@@ -4,7 +4,7 @@ mod action;
 mod lengths;
 mod memory;
 
-use ringfab_spec::sqe::{CopyRange, DsmRange};
+use ringfab_spec::sqe::{CancelAction, CopyRange, DsmRange};
 use ringfab_spec::{IoOpcode, Status, SubmissionEntry};
 
 use crate::failure::Failure;
@@ -22,6 +22,7 @@ mod at {
     pub(super) const DATA_POINTER: u16 = 24;
     pub(super) const SGL_LENGTH: u16 = 32;
     pub(super) const CDW10: u16 = 40;
+    pub(super) const CDW11: u16 = 44;
     pub(super) const CDW12: u16 = 48;
     /// Descriptor Format and protection information of the reads, of Copy.
     pub(super) const COPY_FORMAT: u16 = 49;
@@ -60,8 +61,12 @@ pub(crate) fn parse(
 ) -> Result<(Action, Transfer), Failure> {
     check_fuse(command)?;
     let (nsid, opcode) = (command.nsid.get(), command.opcode);
-    if opcode == IoOpcode::FLUSH.0 && nsid == u32::MAX {
-        return Ok((Action::FlushAll { rounds: 0 }, Transfer::None));
+    if nsid == u32::MAX {
+        match IoOpcode(opcode) {
+            IoOpcode::FLUSH => return Ok((Action::FlushAll { rounds: 0 }, Transfer::None)),
+            IoOpcode::CANCEL => return cancel(command),
+            _ => {}
+        }
     }
     let view = namespace(nsid).ok_or(NO_NAMESPACE)?;
     view.check(Access::None)?;
@@ -74,6 +79,7 @@ pub(crate) fn parse(
         IoOpcode::DATASET_MANAGEMENT => dataset_management(command, &view),
         IoOpcode::VERIFY => verify(command, &view),
         IoOpcode::COPY => copy(command, &view),
+        IoOpcode::CANCEL => cancel(command),
         _ => Err(Failure::at(Status::INVALID_OPCODE, 0)),
     }
 }
@@ -186,6 +192,17 @@ fn verify(command: &SubmissionEntry, view: &NamespaceView) -> Result<(Action, Tr
     // Its limit is that of a transfer (VSL).
     let (extent, _) = data_extent(command, view)?;
     Ok((Action::Verify { extent, begun: 0 }, Transfer::None))
+}
+
+/// It is about commands of its own queue, which the queue knows.
+fn cancel(command: &SubmissionEntry) -> Result<(Action, Transfer), Failure> {
+    match (command.cancel_action(), command.aborted_command().cid()) {
+        (CancelAction::SINGLE, _) | (CancelAction::MULTIPLE, u16::MAX) => {
+            Ok((Action::Controller, Transfer::None))
+        }
+        (CancelAction::MULTIPLE, _) => Err(Failure::at(Status::INVALID_FIELD, at::CDW10 + 2)),
+        _ => Err(Failure::at(Status::INVALID_FIELD, at::CDW11)),
+    }
 }
 
 /// What the ranges themselves say is checked when they are here, by [`check_copy`].

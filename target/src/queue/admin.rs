@@ -7,8 +7,8 @@ use ringfab_spec::{FabricsType, Status, SubmissionEntry};
 use super::attachment::Attachment;
 use super::authentication::Proof;
 use super::connection::{Connection, Phase};
-use super::log;
 use super::request::Request;
+use super::{log, resets};
 use crate::admin::{AdminContext, AdminOutcome, AdminWork, Transfer as AdminTransfer};
 use crate::controller::{Controller, PropertyEffect};
 use crate::failure::Failure;
@@ -95,60 +95,61 @@ pub(super) enum Executed {
     Waits(State),
     /// The disks are to be flushed first.
     Flush,
+    /// Other commands of the queue are to be ended.
+    Cancel,
 }
 
-impl Connection {
-    /// Executes an admin or Fabrics command.
-    pub(super) fn execute(
-        &mut self,
-        resources: &mut Resources,
-        request: &mut Request,
-    ) -> Result<Executed, Failure> {
-        if request.command.is_fabrics() {
-            return self.execute_fabrics(resources, request);
+/// A Fabrics or admin command that is executed, or a Cancel.
+pub(super) struct Execution<'a> {
+    pub(super) connection: &'a mut Connection,
+    pub(super) resources: &'a mut Resources,
+    pub(super) request: &'a mut Request,
+}
+
+impl Execution<'_> {
+    /// Executes it.
+    pub(super) fn run(self) -> Result<Executed, Failure> {
+        match self.request.command {
+            command if command.is_fabrics() => self.fabrics(),
+            // What an I/O queue does for the queue itself.
+            _ if self.connection.id != 0 => Ok(Executed::Cancel),
+            _ => self.admin(),
         }
-        self.execute_admin(resources, request)
     }
 
-    fn execute_fabrics(
-        &mut self,
-        resources: &mut Resources,
-        request: &mut Request,
-    ) -> Result<Executed, Failure> {
+    fn fabrics(self) -> Result<Executed, Failure> {
+        let Self { connection, resources, request } = self;
         match request.command.fabrics_type() {
-            FabricsType::AUTHENTICATION_SEND => self.authentication_send(resources, request),
-            FabricsType::AUTHENTICATION_RECEIVE => self.authentication_receive(resources, request),
-            _ => self.execute_other_fabrics(resources, request),
+            FabricsType::AUTHENTICATION_SEND => connection.authentication_send(resources, request),
+            FabricsType::AUTHENTICATION_RECEIVE => connection.authentication_receive(resources, request),
+            _ => Self { connection, resources, request }.other_fabrics(),
         }
     }
 
-    fn execute_other_fabrics(
-        &mut self,
-        resources: &mut Resources,
-        request: &Request,
-    ) -> Result<Executed, Failure> {
-        let command = &request.command;
+    fn other_fabrics(self) -> Result<Executed, Failure> {
+        let command = &self.request.command;
         match command.fabrics_type() {
-            FabricsType::CONNECT => self.connect(resources, request),
+            FabricsType::CONNECT => self.connect(),
             FabricsType::PROPERTY_GET => {
-                let controller = self.own_controller()?;
-                controller.refresh_ready(&resources.served, resources.reactor.now());
+                let controller = self.connection.own_controller()?;
+                controller.refresh_ready(&self.resources.served, self.resources.reactor.now());
                 let value = controller.property_get(command.property_offset(), command.property_size())?;
                 Ok(Executed::Done(value))
             }
-            FabricsType::PROPERTY_SET => self.property_set(resources, command),
+            FabricsType::PROPERTY_SET => self.property_set(),
             FabricsType::DISCONNECT => {
                 // It ends once this command is answered, and those that are outstanding.
-                self.phase = Phase::Ending;
+                self.connection.phase = Phase::Ending;
                 Ok(Executed::Done(0))
             }
             _ => Ok(Executed::Done(0)),
         }
     }
 
-    fn connect(&mut self, resources: &mut Resources, request: &Request) -> Result<Executed, Failure> {
+    fn connect(self) -> Result<Executed, Failure> {
+        let Self { connection, resources, request } = self;
         // Two that came one behind the other were both taken before either was executed.
-        if self.attached.is_some() {
+        if connection.attached.is_some() {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
         let data = request.pieces.first().expect("the data of a Connect is here when it is executed");
@@ -156,12 +157,12 @@ impl Connection {
             served: &resources.served,
             command: &request.command,
             data,
-            queue_id: self.id,
-            queue_entries: u32::from(self.entries),
+            queue_id: connection.id,
+            queue_entries: u32::from(connection.entries),
             core: resources.core,
-            way: &self.way,
-            peer: self.peer,
-            tls: self.tls.as_ref(),
+            way: &connection.way,
+            peer: connection.peer,
+            tls: connection.tls.as_ref(),
         };
         let attached =
             resources.target.connect(&request, resources.reactor.now()).inspect_err(|failure| {
@@ -170,54 +171,38 @@ impl Connection {
         let asks = match attached.authentication {
             Authentication::Needed(terms) => {
                 let asks = if terms.only_makes_key() { AUTHREQ_ATR | AUTHREQ_ASCR } else { AUTHREQ_ATR };
-                self.ask_to_authenticate(resources, terms, &attached.controller);
+                connection.ask_to_authenticate(resources, terms, &attached.controller);
                 asks
             }
             Authentication::Possible(terms) => {
-                self.authenticate(resources, terms, Proof::Given);
-                self.log_connected(&attached.controller, attached.queue.entries());
-                self.become_named(resources, &attached.controller.host().nqn);
+                connection.authenticate(resources, terms, Proof::Given);
                 0
             }
-            Authentication::NotNeeded | Authentication::Impossible => {
-                self.log_connected(&attached.controller, attached.queue.entries());
-                self.become_named(resources, &attached.controller.host().nqn);
-                0
-            }
+            Authentication::NotNeeded | Authentication::Impossible => 0,
         };
+        if asks == 0 {
+            connection.log_connected(&attached.controller, attached.queue.entries());
+            connection.become_named(resources, &attached.controller.host().nqn);
+        }
         if let Some(evicted) = &attached.evicted {
             resources
                 .evict(evicted, "its address has most controllers, and there is no room for another one");
         }
         let id = attached.controller.id();
-        if self.id == 0 {
+        if connection.id == 0 {
             let core = resources.cores[resources.core].clone();
             let wake = move || core.send(QueueMessage::CheckControllers);
             attached.controller.events().set_wake(Some(Box::new(wake)));
         }
-        self.attached = Some(Attachment::new(attached.controller, attached.queue, resources));
+        connection.attached = Some(Attachment::new(attached.controller, attached.queue, resources));
         let result = u64::from(id) | asks;
         Ok(if asks == 0 { Executed::LetIn(result) } else { Executed::Done(result) })
     }
 
-    /// It is a host's now, and no longer an address's.
-    pub(super) fn become_named(&mut self, resources: &mut Resources, host_nqn: &str) {
-        if self.is_opening() {
-            resources.hosts.opened(self.address);
-        }
-        self.host = resources.hosts.named_host(host_nqn);
-        resources.turns.set_shares(self.host, resources.served.shares(host_nqn));
-        let kind = if self.id == 0 { PoolKind::Admin } else { PoolKind::Io };
-        let pool = resources.hosts.pool(self.host, kind);
-        resources.transports.set_receive_pool(self.link.endpoint(), pool);
-    }
-
-    fn property_set(
-        &mut self,
-        resources: &mut Resources,
-        command: &SubmissionEntry,
-    ) -> Result<Executed, Failure> {
-        let controller = self.own_controller()?;
+    fn property_set(self) -> Result<Executed, Failure> {
+        let Self { connection, resources, request } = self;
+        let controller = connection.own_controller()?;
+        let command = &request.command;
         let (offset, size) = (command.property_offset(), command.property_size());
         match controller.property_set(offset, size, command.property_value(), resources.reactor.now())? {
             PropertyEffect::None | PropertyEffect::Enabled => Ok(Executed::Done(0)),
@@ -233,12 +218,9 @@ impl Connection {
         }
     }
 
-    fn execute_admin(
-        &mut self,
-        resources: &mut Resources,
-        request: &mut Request,
-    ) -> Result<Executed, Failure> {
-        let controller = self.own_controller()?;
+    fn admin(self) -> Result<Executed, Failure> {
+        let Self { connection, resources, request } = self;
+        let controller = connection.own_controller()?;
         let context = AdminContext {
             served: &resources.served,
             target: &resources.target,
@@ -265,11 +247,29 @@ impl Connection {
                 Ok(Executed::Waits(State::AtWorker))
             }
             AdminOutcome::Park => Ok(Executed::Waits(State::Parked)),
+            AdminOutcome::Reset(impacted) => {
+                resets::begin(resources, controller, impacted);
+                Ok(Executed::Waits(State::Resetting))
+            }
             AdminOutcome::Abort { queue_id, command_id } => {
                 resources.abort(controller, queue_id, command_id, request.id());
                 Ok(Executed::Waits(State::Aborting))
             }
         }
+    }
+}
+
+impl Connection {
+    /// It is a host's now, and no longer an address's.
+    pub(super) fn become_named(&mut self, resources: &mut Resources, host_nqn: &str) {
+        if self.is_opening() {
+            resources.hosts.opened(self.address);
+        }
+        self.host = resources.hosts.named_host(host_nqn);
+        resources.turns.set_shares(self.host, resources.served.shares(host_nqn));
+        let kind = if self.id == 0 { PoolKind::Admin } else { PoolKind::Io };
+        let pool = resources.hosts.pool(self.host, kind);
+        resources.transports.set_receive_pool(self.link.endpoint(), pool);
     }
 }
 

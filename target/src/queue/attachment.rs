@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
+use ringfab_spec::Status;
+
 use crate::controller::Controller;
-use crate::model::{Namespace, QueueRecord};
+use crate::failure::Failure;
+use crate::model::{Namespace, QueueRecord, ana_status};
 use crate::resources::Resources;
 
 /// What a queue belongs to, once its Connect succeeded.
@@ -13,12 +16,14 @@ pub(super) struct Attachment {
     pub(super) record: Arc<QueueRecord>,
     /// The namespaces that its host sees and others do not, by ascending identifier.
     own: Vec<Arc<Namespace>>,
+    /// Whether some access group allows its host no I/O, whatever its disks do.
+    is_restricted: bool,
 }
 
 impl Attachment {
     /// What a queue belongs to from now on.
     pub(super) fn new(controller: Arc<Controller>, record: Arc<QueueRecord>, resources: &Resources) -> Self {
-        let mut this = Self { controller, record, own: Vec::new() };
+        let mut this = Self { controller, record, own: Vec::new(), is_restricted: false };
         this.refresh_namespaces(resources);
         this
     }
@@ -33,6 +38,32 @@ impl Attachment {
         let served = resources.served.of(self.controller.subsystem());
         let shown = served.into_iter().flat_map(|one| one.shown_only_to_some(&self.controller.host().nqn));
         self.own = shown.cloned().collect();
+        self.is_restricted = served.is_some_and(|served| self.controller.is_restricted(served));
+    }
+
+    /// Whether the access group of a namespace allows I/O, whatever its disks do.
+    #[inline(always)]
+    pub(super) fn check_access(&self, resources: &Resources, nsid: u32) -> Result<(), Failure> {
+        if self.is_restricted { self.access(resources, nsid) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn access(&self, resources: &Resources, nsid: u32) -> Result<(), Failure> {
+        let served = resources.served.of(self.controller.subsystem());
+        let state = served.filter(|one| one.namespace(nsid).is_some()).map(|served| {
+            let group = served.groups().of(nsid);
+            self.controller.access_state(served, group)
+        });
+        state.and_then(ana_status).map_or(Ok(()), |status| Err(Failure::transient(status)))
+    }
+
+    /// The failure of a command for a namespace that is not ready: its group may follow its disks.
+    #[cold]
+    pub(super) fn explained(&self, resources: &Resources, nsid: u32, failure: Failure) -> Failure {
+        if failure.status.code() != Status::NAMESPACE_NOT_READY {
+            return failure;
+        }
+        self.access(resources, nsid).err().unwrap_or(failure)
     }
 
     /// A namespace that its host sees and others do not.

@@ -139,11 +139,10 @@ pub(super) const fn next(state: State, event: Event) -> Step {
 
         (S::AwaitLimit, E::LimitPassed) => Step::TakeTurn,
         (S::AwaitLimit, E::PartnerFailed | E::Aborted | E::Refused) => Step::Answer,
-        (S::AwaitLimit, E::Abandoned) => Step::Release,
 
         (S::AwaitTurn, E::TurnCame) => Step::Admit,
         (S::AwaitTurn, E::Aborted | E::Refused) => Step::Answer,
-        (S::AwaitTurn, E::Abandoned) => Step::Release,
+        (S::AwaitLimit | S::AwaitTurn, E::Abandoned) => Step::Release,
 
         (S::AwaitFused, E::PairHasBuffers) => Step::Fetch,
         (S::AwaitFused, E::PartnerFailed | E::TimedOut | E::Aborted | E::Refused) => Step::Answer,
@@ -159,15 +158,16 @@ pub(super) const fn next(state: State, event: Event) -> Step {
 
         // A failure of the partner is seen when it is this one's turn.
         (S::FetchRoom, E::RoomFree) => Step::Fetch,
+        (S::FetchRoom, E::Aborted) => Step::Answer,
 
         (S::DataIn, E::DataArrived) => Step::Execute,
 
         (S::AwaitPartner, E::PairHasData) => Step::Claim,
         (S::AwaitPartner, E::CompareSucceeded) => Step::StartClaimed,
-        (S::AwaitPartner, E::WriteDone | E::PartnerFailed) => Step::Answer,
+        (S::AwaitPartner, E::WriteDone | E::PartnerFailed | E::Aborted) => Step::Answer,
 
         (S::AwaitClaim, E::ClaimGranted) => Step::StartClaimed,
-        (S::AwaitClaim, E::PartnerFailed) => Step::Answer,
+        (S::AwaitClaim, E::PartnerFailed | E::Aborted) => Step::Answer,
 
         (S::BlocksClaimed, E::BlocksReleased) => Step::StartDisk,
         (S::BlocksClaimed, E::Aborted | E::Refused) => Step::Answer,
@@ -182,8 +182,8 @@ pub(super) const fn next(state: State, event: Event) -> Step {
         (S::Computing, E::Aborted) => Step::Answer,
         (S::Computing, E::Abandoned) => Step::Release,
 
-        (S::Parked, E::HostNotified | E::Aborted) => Step::Answer,
-        (S::Parked, E::Forgotten) => Step::Release,
+        (S::Parked | S::Resetting, E::HostNotified | E::Aborted) => Step::Answer,
+        (S::Parked | S::Resetting, E::Forgotten) => Step::Release,
 
         (S::Aborting, E::AbortAnswered) => Step::Answer,
 

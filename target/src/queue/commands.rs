@@ -7,7 +7,8 @@ use ringfab_block::Finished;
 use ringfab_memory::Buffer;
 use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 
-use super::admin::Executed;
+use super::aborts::WaitingCommands;
+use super::admin::{Executed, Execution};
 use super::automaton::{Event, Step, next};
 use super::connection::Connection;
 use super::fused::{FusedPairs, PairEvent};
@@ -34,7 +35,7 @@ pub(super) struct Commands {
     pub(super) table: Requests,
     pub(super) fused: FusedPairs,
     /// Requests that wait for room in the send queue, in order.
-    wait_for_room: VecDeque<Slot>,
+    pub(super) wait_for_room: VecDeque<Slot>,
     pub(super) samples: Samples,
 }
 
@@ -290,10 +291,13 @@ impl Commands {
             NoSlot::NoMemory => {
                 connection.evict(resources, "the process may have no more memory", unfinished);
             }
-            NoSlot::IdentifierInUse if self.forget_parked(connection, resources, command.cid.get()) => {
-                return true;
+            NoSlot::IdentifierInUse => {
+                let mut waiting = WaitingCommands { commands: self, connection, resources };
+                if waiting.forget_parked(command.cid.get()) {
+                    return true;
+                }
+                connection.refuse_identifier(resources, command);
             }
-            NoSlot::IdentifierInUse => connection.refuse_identifier(resources, command),
         }
         false
     }
@@ -397,7 +401,7 @@ impl Commands {
         slot: Slot,
     ) -> Result<(), Stop> {
         let request = &mut self.table[slot];
-        let executed = connection.execute(resources, request);
+        let executed = Execution { connection, resources, request }.run();
         match executed {
             Err(failure) => request.fail(failure),
             Ok(Executed::Done(result)) => request.result = result,
@@ -405,7 +409,17 @@ impl Commands {
                 request.result = result;
                 self.grow(connection, resources);
             }
-            Ok(Executed::Reset) => self.forget_all_parked(connection, resources),
+            Ok(Executed::Reset) => {
+                WaitingCommands { commands: self, connection, resources }.forget_all_parked();
+            }
+            Ok(Executed::Cancel) => {
+                let canceled = WaitingCommands { commands: self, connection, resources }.cancel(slot);
+                let request = &mut self.table[slot];
+                match canceled {
+                    Ok(result) => request.result = u64::from(result.bits()),
+                    Err(failure) => request.fail(failure),
+                }
+            }
             Ok(Executed::Flush) => {
                 request.action = Action::FlushAll { rounds: 0 };
                 return Ok(());
@@ -545,79 +559,6 @@ impl Commands {
     pub(super) fn disconnected(&mut self, connection: &mut Connection, resources: &mut Resources) {
         self.wait_for_room.clear();
         self.on_event_of_all(connection, resources, Event::Disconnected);
-    }
-
-    /// Aborts a command that still waits. One that a disk or the network works on is left to complete.
-    pub(super) fn abort(
-        &mut self,
-        connection: &mut Connection,
-        resources: &mut Resources,
-        command_id: u16,
-    ) -> bool {
-        let Some(slot) = self.table.find_cid(command_id) else { return false };
-        let state = self.table[slot].state();
-        if next(state, Event::Aborted) != Step::Answer {
-            return false;
-        }
-        if state == State::Parked
-            && let Some(controller) = connection.controller()
-        {
-            controller.events().unpark(command_id);
-        }
-        self.table[slot].fail(Failure::transient(Status::ABORT_REQUESTED));
-        self.on_event(connection, resources, slot, Event::Aborted);
-        true
-    }
-
-    /// Ends what waits and may not run any more, as a command would end that comes now. Commands of which something is
-    /// in flight are judged when that is over.
-    pub(super) fn end_refused(&mut self, connection: &mut Connection, resources: &mut Resources) {
-        let slots: Vec<Slot> = self.table.waiting().collect();
-        for slot in slots {
-            let request = &mut self.table[slot];
-            if next(request.state(), Event::Refused) == Step::Answer
-                && request.judge_again(connection, resources).is_err()
-            {
-                self.on_event(connection, resources, slot, Event::Refused);
-            }
-        }
-    }
-
-    /// A command has the identifier of an Asynchronous Event Request that waits: its host has forgotten the request, as
-    /// some do before they shut down. The command takes its place. Returns whether there was such a request.
-    fn forget_parked(
-        &mut self,
-        connection: &mut Connection,
-        resources: &mut Resources,
-        command_id: u16,
-    ) -> bool {
-        let slot = self.table.find_cid(command_id);
-        let parked = slot.filter(|slot| self.table[*slot].state() == State::Parked);
-        let (Some(slot), Some(controller)) = (parked, connection.controller()) else { return false };
-        controller.events().unpark(command_id);
-        self.on_event(connection, resources, slot, Event::Forgotten);
-        connection.skip_answer(resources);
-        true
-    }
-
-    /// A reset ends the Asynchronous Event Requests without completions.
-    fn forget_all_parked(&mut self, connection: &mut Connection, resources: &mut Resources) {
-        let parked = |slot: &Slot| self.table[*slot].state() == State::Parked;
-        let slots: Vec<Slot> = self.table.waiting().filter(parked).collect();
-        for slot in slots {
-            self.on_event(connection, resources, slot, Event::Forgotten);
-            connection.skip_answer(resources);
-        }
-    }
-
-    /// Completes parked event requests for which something has happened.
-    pub(super) fn report_events(&mut self, connection: &mut Connection, resources: &mut Resources) {
-        let Some(controller) = connection.controller().cloned() else { return };
-        while let Some((command_id, dw0)) = controller.events().next() {
-            let Some(slot) = self.table.find_cid(command_id) else { continue };
-            self.table[slot].result = u64::from(dw0);
-            self.on_event(connection, resources, slot, Event::HostNotified);
-        }
     }
 }
 

@@ -159,46 +159,11 @@ impl Request {
         let Finished { tag, errno, value, .. } = finished;
         match finished.result {
             Ok(()) if self.action.ends_plainly() => {}
-            Ok(()) => self.succeeded(resources, tag.kind, value),
+            Ok(()) => DiskAnswer { request: self, resources, kind: tag.kind, value }.succeeded(),
             Err(error) => {
                 let errno = errno.map(NonZeroI32::get);
-                self.disk_failed(resources, tag.kind, error, errno, value);
+                DiskAnswer { request: self, resources, kind: tag.kind, value }.failed(error, errno);
             }
-        }
-    }
-
-    /// What is to be said to be safe is not, if an earlier loss was reported: the system reports each only once.
-    #[inline(never)]
-    fn succeeded(&mut self, resources: &Resources, kind: u8, value: u64) {
-        if self.action.has_value() {
-            self.result = value;
-        }
-        if !self.action.is_promise() {
-            return;
-        }
-        let disk = disk_of_operation(self.action, kind).and_then(|disk| resources.disks.get(disk));
-        if disk.is_some_and(OpenDisk::is_lost) {
-            self.fail(LOST);
-        }
-    }
-
-    #[cold]
-    fn disk_failed(
-        &mut self,
-        resources: &Resources,
-        kind: u8,
-        error: BlockError,
-        errno: Option<i32>,
-        value: u64,
-    ) {
-        let disk = disk_of_operation(self.action, kind).and_then(|disk| resources.disks.get(disk));
-        if let Some(open) = disk {
-            let failure = DiskFailure { what: disk_action(self.action, error), error, errno };
-            open.note_failure(resources.reactor.now(), failure);
-        }
-        if !self.has_failed() {
-            self.fail(Failure::transient(status_of(self.action, error)));
-            self.result = value;
         }
     }
 
@@ -207,6 +172,51 @@ impl Request {
         let count = piece_ranges(self.length, chunk_bytes).count();
         if !self.has_failed() && !self.pieces.are_equal(count) {
             self.fail(Failure::new(Status::COMPARE_FAILURE));
+        }
+    }
+}
+
+/// What a disk has answered to an operation of a request, beside whether it is done.
+struct DiskAnswer<'a> {
+    request: &'a mut Request,
+    resources: &'a Resources,
+    /// Which of the request's operations it was.
+    kind: u8,
+    value: u64,
+}
+
+impl DiskAnswer<'_> {
+    /// What is to be said to be safe is not, if an earlier loss was reported: the system reports each only once.
+    #[inline(never)]
+    fn succeeded(self) {
+        let Self { request, resources, kind, value } = self;
+        if request.action.has_value() {
+            request.result = value;
+        }
+        if !request.action.is_promise() {
+            return;
+        }
+        let disk = disk_of_operation(request.action, kind).and_then(|disk| resources.disks.get(disk));
+        if disk.is_some_and(OpenDisk::is_lost) {
+            request.fail(LOST);
+        }
+    }
+
+    #[cold]
+    fn failed(self, error: BlockError, errno: Option<i32>) {
+        let Self { request, resources, kind, value } = self;
+        let disk = disk_of_operation(request.action, kind).and_then(|disk| resources.disks.get(disk));
+        let mut status = status_of(request.action, error);
+        if let Some(open) = disk {
+            let failure = DiskFailure { what: disk_action(request.action, error), error, errno };
+            open.note_failure(resources.reactor.now(), failure);
+            if let Some(gone) = open.status_when_gone(&resources.served, error) {
+                status = gone;
+            }
+        }
+        if !request.has_failed() {
+            request.fail(Failure::transient(status));
+            request.result = value;
         }
     }
 }

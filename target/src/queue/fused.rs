@@ -233,6 +233,13 @@ impl Commands {
         }
     }
 
+    /// Whether a disk works on the other half of a request. Where it compares and writes at once, that is on both.
+    pub(super) fn partner_is_at_disk(&self, slot: Slot) -> bool {
+        let halves = self.fused.halves(slot);
+        halves
+            .is_some_and(|(compare, write)| [compare, write].iter().any(|one| self.table[*one].pending != 0))
+    }
+
     /// The second half may not have come in time.
     pub(super) fn expire_half(&mut self, connection: &mut Connection, resources: &mut Resources, now: Time) {
         if let FirstHalf::Waits { since, .. } = self.fused.first_half

@@ -7,6 +7,8 @@
 //! What refuses a command belongs into [`Attachment::judge`], and begins a new [epoch](crate::model::Epoch) when it
 //! changes. What has a command wait belongs into [`Connection::holds_back`].
 
+use ringfab_spec::Status;
+
 use super::attachment::Attachment;
 use super::automaton::Step;
 use super::commands::Stop;
@@ -63,9 +65,14 @@ impl Request {
     fn judge(&mut self, connection: &Connection, resources: &Resources, epoch: u32) -> Result<(), Stop> {
         self.epoch = epoch;
         let attached = connection.attached.as_ref().filter(|_| connection.id != 0 && !self.has_failed());
-        let (Some(attached), Some(disk)) = (attached, self.action.disk()) else { return Ok(()) };
-        let access = self.action.access();
-        attached.judge(resources, self.command.nsid.get(), disk, access).map_err(|failure| {
+        let Some(attached) = attached else { return Ok(()) };
+        let judged = match self.action.disk() {
+            // Nobody waits for its answer, but others wait for its end.
+            _ if attached.controller.has_ended() => Err(Failure::new(Status::ABORTED_SQ_DELETION)),
+            Some(disk) => attached.judge(resources, self.command.nsid.get(), disk, self.action.access()),
+            None => Ok(()),
+        };
+        judged.map_err(|failure| {
             self.fail(failure);
             Stop::Answer
         })
@@ -92,17 +99,12 @@ impl Request {
         connection: &Connection,
         resources: &mut Resources,
     ) -> Result<(), Stop> {
-        if resources.claims.any_held() && self.is_forbidden(connection, resources) {
+        let attached = connection.attached.as_ref().filter(|_| resources.claims.any_held());
+        if attached.is_some_and(|attached| attached.is_forbidden(resources, &self.action)) {
             resources.claims.delay(self.id());
             return Err(Stop::Wait(State::BlocksClaimed));
         }
         Ok(())
-    }
-
-    #[cold]
-    fn is_forbidden(&self, connection: &Connection, resources: &Resources) -> bool {
-        let attached = connection.attached.as_ref();
-        attached.is_some_and(|attached| resources.claims.forbid(&self.action, attached.host_id()))
     }
 }
 
@@ -122,7 +124,15 @@ impl Attachment {
     /// Whether the host still sees the namespace at this place of the table, and may use it so.
     fn judge(&self, resources: &Resources, nsid: u32, disk: usize, access: Access) -> Result<(), Failure> {
         let seen = self.namespace(resources, nsid).filter(|namespace| namespace.index() == disk);
-        NamespaceView::of(seen.ok_or(nvm::NO_NAMESPACE)?).check(access)
+        self.check_access(resources, nsid)?;
+        let checked = NamespaceView::of(seen.ok_or(nvm::NO_NAMESPACE)?).check(access);
+        checked.map_err(|failure| self.explained(resources, nsid, failure))
+    }
+
+    /// Whether somebody else has claimed what a command is in.
+    #[cold]
+    fn is_forbidden(&self, resources: &Resources, action: &Action) -> bool {
+        resources.claims.forbid(action, self.host_id())
     }
 
     #[cold]

@@ -4,6 +4,7 @@ use std::mem;
 use std::net::SocketAddr;
 
 use ringfab_auth::{Authenticated, KeyFingerprint, TlsPsk};
+use ringfab_spec::log::ControllerInstance;
 use ringfab_spec::{AdminOpcode, IoOpcode, Status, SubmissionEntry};
 
 use super::attachment::Attachment;
@@ -183,6 +184,38 @@ pub(crate) fn keep_alive_expired(controller: &Controller) {
         subsystem,
         controller = controller.id(),
         "keep-alive expired: the host is given up"
+    );
+}
+
+/// A host has gone from an I/O queue with commands outstanding, and from its controller with that.
+pub(super) fn io_queue_lost(controller: &Controller, queue: u16) {
+    controller.state().end_is_told = true;
+    let ((host, subsystem), peer) = (names(controller), controller.address());
+    tracing::warn!(
+        %peer, host, subsystem, controller = controller.id(), queue,
+        "controller ended: the connection of an I/O queue was lost with commands outstanding"
+    );
+}
+
+/// A host has another controller of its own end this one.
+pub(super) fn reset_by_another(controller: &Controller, asker: &Controller) {
+    controller.state().end_is_told = true;
+    let ((host, subsystem), peer) = (names(controller), controller.address());
+    tracing::warn!(
+        %peer, host, subsystem, controller = controller.id(), asked_by = asker.id(), asked_from = %asker.address(),
+        "controller ended: its host has asked for that (Cross-Controller Reset)"
+    );
+}
+
+/// Nothing of such a controller can be executed any more, which its host is told now.
+pub(super) fn reset_is_over(asker: &Controller, impacted: ControllerInstance) {
+    let (host, subsystem) = names(asker);
+    tracing::info!(
+        host,
+        subsystem,
+        controller = impacted.cntlid,
+        asked_by = asker.id(),
+        "nothing is left of a controller that its host had ended"
     );
 }
 

@@ -13,13 +13,17 @@
 //! | `fused` | pairs of commands that are done as one |
 //! | `authentication` | how the host proves who it is |
 //! | `early` | how many commands come before the host is let in |
+//! | `aborts` | what ends commands that wait, from outside |
+//! | `leaving` | what the end of a connection means for others of its host |
 //! | `admin` | what the controller does for Fabrics and admin commands |
+//! | `resets` | the ends of other controllers that it is asked for |
 //! | `attachment` | what the queue belongs to, and the namespaces that its host sees |
 //! | `accounting` | what is counted and recorded of commands that have ended |
 //! | `samples` | sampled commands whose answer is on its way |
 //!
 //! The states are in [`crate::resources::states`], where they are counted for all queues of the core.
 
+mod aborts;
 mod accounting;
 mod admin;
 mod attachment;
@@ -33,10 +37,12 @@ mod early;
 mod fused;
 mod gates;
 mod identifiers;
+mod leaving;
 mod log;
 mod parse;
 mod pieces;
 mod request;
+mod resets;
 mod samples;
 mod steps;
 
@@ -60,6 +66,7 @@ use crate::resources::scope::Scope;
 use crate::resources::{ClaimId, HostId, RequestId, Resources};
 use crate::transport::{Disconnection, Endpoint, FetchId, Link};
 use crate::worker::WorkError;
+use aborts::{Aborted, WaitingCommands};
 use attachment::Attachment;
 use automaton::Event;
 use commands::Commands;
@@ -87,6 +94,8 @@ pub(crate) struct Queue {
     progress: Time,
     /// When the connection was gone.
     gone_at: Time,
+    /// Whether disks worked for it then.
+    has_left_behind: bool,
     /// Whether its controller knows that it is gone.
     has_left: bool,
     /// Of an I/O queue: where it is counted.
@@ -100,6 +109,15 @@ pub(crate) enum Gate {
     Limits,
     /// Until it is the turn of its host.
     Turn,
+}
+
+/// What becomes of what a connection that ends still holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remainder {
+    /// Answers that were given to it may be sent, if nothing else is under way.
+    MayBeSent,
+    /// Nothing of it may have an effect: the connection is reset.
+    IsDropped,
 }
 
 /// Whose a queue is.
@@ -167,6 +185,7 @@ impl Queue {
             opened: now,
             progress: now,
             gone_at: now,
+            has_left_behind: false,
             has_left: false,
             _place: place,
         }
@@ -201,9 +220,10 @@ impl Queue {
     /// Its core serves something else: the host may see other namespaces. What waits for those that it does not see any
     /// more ends.
     pub(crate) fn refresh_namespaces(&mut self, resources: &mut Resources) {
-        if let Some(attached) = &mut self.connection.attached {
+        let Self { connection, commands, .. } = self;
+        if let Some(attached) = &mut connection.attached {
             attached.refresh_namespaces(resources);
-            self.commands.end_refused(&mut self.connection, resources);
+            WaitingCommands { commands, connection, resources }.end_refused();
         }
     }
 
@@ -320,10 +340,12 @@ impl Queue {
         self.commands.claimed(&mut self.connection, resources, claim)
     }
 
-    /// Aborts a command that still waits. One that a disk or the network works on is left to complete.
+    /// Aborts a command that still waits. Returns whether it has ended at once; one that a disk works on goes on.
     pub(crate) fn abort(&mut self, resources: &mut Resources, command_id: u16) -> bool {
         // Another connection may be the queue that is meant.
-        self.connection.has_joined() && self.commands.abort(&mut self.connection, resources, command_id)
+        let Self { connection, commands, .. } = self;
+        connection.has_joined()
+            && WaitingCommands { commands, connection, resources }.abort(command_id) == Aborted::AtOnce
     }
 
     /// An Abort that ran elsewhere (or here) has an answer: whether the command was aborted.
@@ -402,15 +424,16 @@ impl Queue {
 
     /// Ends the connection now, because its controller is gone or is being reset. Nobody waits for answers any more, so
     /// that what waits for buffers, or for the host to give or take data, ends with it. Only disks are waited for.
-    pub(crate) fn abandon(&mut self, resources: &mut Resources) {
+    pub(crate) fn abandon(&mut self, resources: &mut Resources, remainder: Remainder) {
         if self.connection.is_closed() {
             return;
         }
         self.connection.phase = Phase::Disconnecting;
         self.commands.on_event_of_all(&mut self.connection, resources, Event::Abandoned);
         self.note_unfinished();
+        leaving::fence_others(&self.connection, &self.commands, resources);
         let endpoint = self.endpoint();
-        if self.connection.link.is_idle() {
+        if remainder == Remainder::MayBeSent && self.connection.link.is_idle() {
             resources.transports.disconnect(&mut resources.reactor, endpoint);
         } else {
             resources.transports.abort(&mut resources.reactor, endpoint);
@@ -450,8 +473,13 @@ impl Queue {
             tracing::debug!(%peer, queue, ?outstanding, "requests end with their connection");
         }
         self.commands.disconnected(&mut self.connection, resources);
+        self.has_left_behind = !self.commands.table.is_idle();
         self.note_unfinished();
         self.connection.log_disconnected(disconnection, has_left, is_idle);
+        if has_left && !is_idle {
+            leaving::end_lost_controller(&self.connection, resources);
+        }
+        leaving::fence_others(&self.connection, &self.commands, resources);
     }
 
     /// Whether the connection is gone and no disk holds anything of it.
@@ -481,11 +509,13 @@ impl Queue {
         Some(controller)
     }
 
-    /// Nothing of it is left: its counters go to the subsystem.
-    pub(crate) fn finish(self) {
+    /// Nothing of it is left: its counters go to the subsystem. Returns whether disks worked for it when its connection
+    /// was gone: others may wait for that.
+    pub(crate) fn finish(self) -> bool {
         if let Some(Attachment { controller, record, .. }) = self.connection.attached {
             controller.subsystem().queue_ended(&record);
         }
+        self.has_left_behind
     }
 
     /// From time to time: deadlines, and the events that an admin queue has to report.
@@ -504,10 +534,14 @@ impl Queue {
             self.progress = now;
         } else if connection.is_up() && now >= self.progress + STALL_TIMEOUT {
             connection.stalled(resources, unfinished);
+            leaving::end_lost_controller(connection, resources);
         }
         commands.expire_half(connection, resources, now);
+        if connection.id == 0 && connection.is_up() {
+            resets::report(commands, connection, resources);
+        }
         if connection.id == 0 && connection.is_open() {
-            commands.report_events(connection, resources);
+            WaitingCommands { commands, connection, resources }.report_events();
         }
         self.end_when_quiet(resources);
     }

@@ -82,7 +82,10 @@ impl Attachment {
             return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
         }
         let namespace = |nsid| self.namespace(resources, nsid).map(|namespace| NamespaceView::of(namespace));
-        let (action, transfer) = nvm::parse(command, namespace)?;
+        let nsid = command.nsid.get();
+        self.check_access(resources, nsid)?;
+        let parsed = nvm::parse(command, namespace);
+        let (action, transfer) = parsed.map_err(|failure| self.explained(resources, nsid, failure))?;
         Ok((if controller.write_cache_enabled() { action } else { action.durable() }, transfer))
     }
 }

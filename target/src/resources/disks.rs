@@ -5,14 +5,16 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringfab_block::{Disk, DiskTokens, OpenedFile, Shared};
+use ringfab_block::{BlockError, Disk, DiskTokens, OpenedFile, Shared};
 use ringfab_reactor::{Reactor, Time};
+use ringfab_spec::Status;
 
 use super::owner;
+use crate::config::OnLostDisk;
 use crate::disks::disk_handles::Opened;
 use crate::model::disk_failure::DiskFailure;
 use crate::model::disk_failures;
-use crate::model::{Difference, IoRecord, Namespace, Served, ShownNamespace, Subsystem};
+use crate::model::{Difference, IoRecord, Namespace, Served, ShownNamespace, Subsystem, ana_status};
 use crate::nvm::NamespaceView;
 
 /// A core's own disk of a namespace.
@@ -59,6 +61,29 @@ impl OpenDisk {
     /// It has failed.
     pub(crate) fn note_failure(&self, now: Time, failure: DiskFailure) {
         disk_failures::note(&self.namespace, self.subsystem.nqn(), now, failure);
+    }
+
+    /// The status of a command that failed because the disk is gone, where the access group of its namespace follows
+    /// the disk: its host may try another path. What a removed device had in its cache may be lost, so it does not come
+    /// back by itself. A driver knows what its disk has lost, and when it is back.
+    pub(crate) fn status_when_gone(&self, served: &Served, error: BlockError) -> Option<Status> {
+        let served = served.of(&self.subsystem)?;
+        let group = served.groups().of(self.nsid());
+        if served.groups().on_lost_disk(group) == OnLostDisk::Error {
+            return None;
+        }
+        match error {
+            BlockError::Removed if self.namespace.backing().driver().is_some() => {
+                self.namespace.set_not_ready("its driver cannot reach it");
+            }
+            BlockError::Removed => {
+                let why = "its device has been removed";
+                disk_failures::fail_closed(&self.namespace, self.subsystem.nqn(), why);
+            }
+            BlockError::Shrunk => {}
+            _ => return None,
+        }
+        served.lost_state(group).and_then(ana_status)
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum QueueMessage {
         /// The admin queue too.
         admin: bool,
     },
+    /// End a controller's queues on this core at once, with whatever lies in their connections: its host asks for that.
+    Fence(Arc<Controller>),
     /// End a controller's queues on this core at once, in favour of another host.
     Evict(Arc<Controller>),
     /// Abort a command of a controller, if it is on this core and still waits.

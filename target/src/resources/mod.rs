@@ -224,6 +224,21 @@ impl Resources {
         }
     }
 
+    /// Ends a controller that has lost its host, and tells the host where it still can be told.
+    pub(crate) fn lose(&self, controller: &Arc<Controller>) {
+        controller.end();
+        self.end_queues(controller, true);
+        self.target.tell_loss(controller);
+    }
+
+    /// Ends a controller whose host wants nothing of it to be done any more.
+    pub(crate) fn fence(&self, controller: &Arc<Controller>) {
+        controller.end();
+        for core in &self.cores {
+            core.send(QueueMessage::Fence(Arc::clone(controller)));
+        }
+    }
+
     /// Ends a controller in favour of another host.
     pub(crate) fn evict(&self, controller: &Arc<Controller>, reason: &str) {
         controller.log_ended(reason);

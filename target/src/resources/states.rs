@@ -46,6 +46,8 @@ pub enum State {
     Computing,
     /// An Asynchronous Event Request. It holds nothing and waits for an event.
     Parked,
+    /// A Cross-Controller Reset. It holds nothing and waits for the end of the other controller, for a while.
+    Resetting,
     /// An Abort. It holds nothing and waits for the answer of the core that has the command to be aborted.
     Aborting,
     /// Its outcome is known. It holds the data for the host and waits, in order, for room in the send queue.
@@ -54,7 +56,7 @@ pub enum State {
 
 impl State {
     /// How many states there are.
-    pub const COUNT: usize = 17;
+    pub const COUNT: usize = 18;
 
     /// Every state, in the order of a request's life.
     pub const ALL: [State; State::COUNT] = [
@@ -73,6 +75,7 @@ impl State {
         Self::AtWorker,
         Self::Computing,
         Self::Parked,
+        Self::Resetting,
         Self::Aborting,
         Self::DataOut,
     ];
@@ -95,6 +98,7 @@ impl State {
             Self::AtWorker => "at_worker",
             Self::Computing => "computing",
             Self::Parked => "parked",
+            Self::Resetting => "resetting",
             Self::Aborting => "aborting",
             Self::DataOut => "data_out",
         }
@@ -108,7 +112,7 @@ impl State {
             Self::HeldBack | Self::AtDisk => Some(Phase::Disk),
             Self::AwaitLimit | Self::AwaitTurn | Self::NeedBuffer => Some(Phase::Wait),
             Self::AwaitPartner | Self::AwaitClaim | Self::BlocksClaimed => Some(Phase::Wait),
-            Self::AtWorker | Self::Computing | Self::Aborting => Some(Phase::Wait),
+            Self::AtWorker | Self::Computing | Self::Resetting | Self::Aborting => Some(Phase::Wait),
             Self::DataOut => Some(Phase::Send),
         }
     }
@@ -120,7 +124,7 @@ impl State {
             Self::AwaitFused | Self::FetchRoom | Self::DataIn | Self::DataOut => WaitsFor::Host,
             Self::AwaitLimit | Self::AwaitTurn | Self::NeedBuffer => WaitsFor::Queue,
             Self::AwaitPartner | Self::AwaitClaim | Self::BlocksClaimed => WaitsFor::Queue,
-            Self::AtWorker | Self::Computing | Self::Aborting => WaitsFor::Queue,
+            Self::AtWorker | Self::Computing | Self::Resetting | Self::Aborting => WaitsFor::Queue,
             Self::HeldBack | Self::AtDisk => WaitsFor::Disk,
         }
     }

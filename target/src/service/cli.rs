@@ -17,7 +17,7 @@ use super::{Running, ServeError, ServeOptions, check, serve};
 use crate::config::Config;
 use crate::control::client::AskError;
 use crate::control::command::{
-    self, ConfigArguments, HostCommand, ListenerCommand, LogArguments, NamespaceCommand, Place,
+    self, AnaCommand, ConfigArguments, HostCommand, ListenerCommand, LogArguments, NamespaceCommand, Place,
     ReloadArguments, SubsystemCommand, TopArguments, examples,
 };
 use crate::target::Target;
@@ -159,6 +159,14 @@ enum Ask {
         place: Place,
         #[command(subcommand)]
         command: ListenerCommand,
+    },
+    /// Show and change the states of paths to the namespaces of a target that runs.
+    #[command(after_help = examples::ANA)]
+    Ana {
+        #[command(flatten)]
+        place: Place,
+        #[command(subcommand)]
+        command: AnaCommand,
     },
     /// Change what a target that runs logs.
     #[command(after_help = examples::LOG)]
@@ -311,6 +319,7 @@ fn ask(question: Ask, output: &mut impl Write) -> Result<(), AskError> {
         Ask::Subsystem { place, command } => command::subsystem(&place, command, output),
         Ask::Host { place, command } => command::host(&place, command, output),
         Ask::Listener { place, command } => command::listener(&place, command, output),
+        Ask::Ana { place, command } => command::ana(&place, command, output),
         Ask::Log { place, arguments } => command::log(&place, arguments, output),
         Ask::Reload { place, arguments } => command::reload(&place, &arguments, output),
         Ask::Config { place, arguments } => command::config(&place, &arguments, output),

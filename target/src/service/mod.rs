@@ -290,6 +290,7 @@ fn watch<R: Running>(
                 tracing::info!(name: NEVER_FOLDED, signal, ?limit, "stopping: no new connections, draining");
                 notifier.stopping();
                 advertise(false);
+                leave_all(target, &running.cores(), limit, signals)?;
                 return drain(running, limit, signals);
             }
             None => {}
@@ -300,6 +301,17 @@ fn watch<R: Running>(
         let now = Instant::now();
         notifier.tick(now, &status(target), heartbeats.all_alive(now));
     }
+}
+
+/// Asks hosts to go elsewhere that other processes serve, too.
+fn leave_all(target: &Target, cores: &Cores, limit: Duration, signals: &Signals) -> Result<(), ServeError> {
+    let ports = target.served().listeners().iter().map(|one| one.port_id()).collect();
+    let mut interrupted = false;
+    control::leave(target, cores, &ports, limit.min(control::LEAVE_LIMIT), || {
+        interrupted = matches!(signals.wait(Duration::from_millis(1)), Some(SignalEvent::End(_)));
+        interrupted
+    });
+    if interrupted { Err(ServeError::Interrupted) } else { Ok(()) }
 }
 
 /// The error of a core, if it can be had without waiting for the others.

@@ -9,7 +9,7 @@ use ringfab_spec::{FromBytes as _, Nqn, NqnError, NqnField, Status, SubmissionEn
 
 use super::Target;
 use super::pools::NewController;
-use crate::command::{Command, connect_field as field};
+use crate::command::{Command, connect_data as data, connect_field as field};
 use crate::config::{Demands, HostAuthentication, ListenerTls};
 use crate::controller::{Controller, ControllerParameters, Host};
 use crate::failure::Failure;
@@ -54,14 +54,8 @@ pub struct Attached {
     pub authentication: Authentication,
 }
 
-/// Offsets in the Connect data.
-pub(super) mod data {
-    pub(in crate::target) const HOSTID: u16 = 0;
-    pub(in crate::target) const CNTLID: u16 = 16;
-    pub(in crate::target) const SUBNQN: u16 = 256;
-    pub(in crate::target) const HOSTNQN: u16 = 512;
-    pub(in crate::target) const BYTES: usize = 1024;
-}
+/// Bytes of the Connect data.
+const DATA_BYTES: usize = 1024;
 
 /// The controller identifier that asks for any: ours are made when a host connects (the dynamic controller model).
 const CNTLID_DYNAMIC: u16 = 0xffff;
@@ -225,8 +219,10 @@ impl Target {
         let mut table = self.table();
         let newcomer =
             NewController { address, nqn: &connect.host.nqn, discovery: subsystem.is_discovery(), unproved };
+        let id = table.next_id(|id| request.served.may_give(&subsystem, id))?;
         let evicted = table.make_room(&newcomer, now)?;
-        let id = table.next_id();
+        // Whoever does not find it any more may rely on it to take no queue.
+        evicted.iter().for_each(|evicted| evicted.end());
         let controller = Arc::new(Controller::new(ControllerParameters {
             id,
             subsystem,
@@ -236,6 +232,7 @@ impl Target {
             limits: ControllerLimits { io_queues_max, ..limits },
             keep_alive_ms: connect.keep_alive_ms,
             now,
+            epoch: Arc::clone(&self.epoch),
             unproved,
         }));
         table.insert(Arc::clone(&controller));
@@ -289,7 +286,7 @@ fn concatenation(request: &ConnectRequest<'_>, host_nqn: &str, subsystem_nqn: &s
 impl Connect {
     fn parse(request: &ConnectRequest<'_>, limits: ControllerLimits) -> Result<Self, Failure> {
         let command = Command::new(request.command);
-        if request.data.len() < data::BYTES {
+        if request.data.len() < DATA_BYTES {
             return Err(Failure::new(Status::DATA_SGL_LENGTH_INVALID));
         }
         if command.u16(field::RECFMT) != 0 {

@@ -43,11 +43,14 @@ impl Target {
         config: &SubsystemConfig,
         identity: &Identity,
     ) -> Result<(), TargetError> {
-        let SubsystemConfig { nqn, serial, model, access, demands, namespaces } = config;
+        let SubsystemConfig { nqn, serial, model, access, demands, namespaces, .. } = config;
         let index = self.subsystem_indexes.take();
         let subsystem = Subsystem::new(index, nqn.clone(), serial.clone(), model.clone());
         draft.add_subsystem(Arc::new(subsystem), access.clone());
         draft.set_demands(nqn, *demands)?;
+        draft.set_controller_ids(nqn, config.controller_ids)?;
+        draft.set_discovery_listeners(nqn, &config.discovery_listeners)?;
+        draft.set_access_groups(nqn, |groups| groups.clone_from(&config.ana_groups))?;
         for namespace in namespaces {
             self.add_namespace(draft, nqn, namespace, identity)?;
         }
@@ -67,6 +70,7 @@ impl Target {
     ) -> Result<(), TargetError> {
         draft.add_namespace(nqn, self.make_namespace(nqn, config, identity)?)?;
         draft.show_namespace(nqn, config.nsid, &config.hosts)?;
+        draft.group_namespace(nqn, config.nsid, config.ana_group)?;
         Ok(draft.limit_namespace(nqn, config.nsid, &config.limits)?)
     }
 

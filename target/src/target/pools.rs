@@ -21,12 +21,10 @@ use ringfab_spec::Status;
 
 use crate::controller::Controller;
 use crate::failure::Failure;
+use crate::limits::CONTROLLER_ID_MAX;
 
 /// The most controllers of each pool, so that hosts cannot take all memory; each is a few kilobytes.
 pub(super) const CONTROLLERS_MAX: u32 = 1024;
-
-/// The largest controller identifier that is given out; those above are reserved (Base 2.0, section 3.1.3).
-const CONTROLLER_ID_MAX: u16 = 0xffef;
 
 /// How long a controller may have no I/O queue before it gives way to another one of the same address.
 const GRACE: Duration = Duration::from_secs(1);
@@ -73,14 +71,16 @@ impl Controllers {
     }
 
     /// An identifier that is not in use; the one used last comes again last, so that a late command of an old
-    /// association does not meet a new controller. There are far more than the pools have room for.
-    pub(super) fn next_id(&mut self) -> u16 {
-        loop {
-            self.last_id = if self.last_id >= CONTROLLER_ID_MAX { 1 } else { self.last_id + 1 };
-            if !self.by_id.contains_key(&self.last_id) {
-                return self.last_id;
-            }
-        }
+    /// association does not meet a new controller. None that `allowed` refuses is given out.
+    ///
+    /// # Errors
+    /// All that are allowed are in use.
+    pub(super) fn next_id(&mut self, allowed: impl Fn(u16) -> bool) -> Result<u16, Failure> {
+        let after = self.last_id.saturating_add(1)..=CONTROLLER_ID_MAX;
+        let is_free = |id: &u16| allowed(*id) && !self.by_id.contains_key(id);
+        let free = after.chain(1..=self.last_id).find(is_free);
+        self.last_id = free.ok_or(Failure::transient(Status::CONNECT_CONTROLLER_BUSY))?;
+        Ok(self.last_id)
     }
 
     pub(super) fn insert(&mut self, controller: Arc<Controller>) {

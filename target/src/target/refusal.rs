@@ -7,7 +7,7 @@ use ringfab_spec::{NqnError, Status};
 
 use super::Target;
 use super::connect::{self, ConnectRequest};
-use crate::command::{Command, connect_field};
+use crate::command::{Command, connect_data, connect_field};
 use crate::failure::Failure;
 
 /// Bytes of a field of the Connect data that holds a name.
@@ -28,12 +28,12 @@ impl<'a> Refusal<'a> {
 
     /// The name that the host gives itself, whatever it is.
     pub(crate) fn host(&self) -> String {
-        self.name(connect::data::HOSTNQN)
+        self.name(connect_data::HOSTNQN)
     }
 
     /// The subsystem that it wants.
     pub(crate) fn subsystem(&self) -> String {
-        self.name(connect::data::SUBNQN)
+        self.name(connect_data::SUBNQN)
     }
 
     /// A field up to its first zero; what is not text is shown as such. The log escapes what could forge a line.
@@ -68,7 +68,7 @@ impl<'a> Refusal<'a> {
     }
 
     fn of_data(&self, offset: u16) -> Option<String> {
-        use connect::data::{CNTLID, HOSTID, HOSTNQN, SUBNQN};
+        use connect_data::{CNTLID, HOSTID, HOSTNQN, SUBNQN};
         let admin = self.request.queue_id == 0;
         let reason = match offset {
             SUBNQN | HOSTNQN if self.trouble(offset).is_some() => {

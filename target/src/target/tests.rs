@@ -1,5 +1,6 @@
 //! Connect, from a host's side: what is refused, with which place, and what is not.
 
+mod access;
 mod pools;
 mod tls;
 

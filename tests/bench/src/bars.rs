@@ -1,8 +1,8 @@
 //! What we mean to reach, as data, beside what was reached. Nothing fails here.
 
 use crate::case::{
-    Case, Congestion, Disk, Fabric, Footprint, Medium, Namespace, Raw, Rw, Server, Shape, Shim, Tool,
-    Transport,
+    Case, Congestion, Disk, Fabric, Failover, Footprint, Loss, Medium, Namespace, Raw, Rw, Server, Shape,
+    Shim, Tool, Transport,
 };
 use crate::plan::{OVER_TLS, READ_4K, READ_512, STREAM_BYTES, WRITE_4K, raw_tls};
 use crate::run::Run;
@@ -68,7 +68,21 @@ pub(crate) fn bars() -> Vec<Bar> {
     ];
     let without_work = each.into_iter().flat_map(without_work);
     let data = each.into_iter().flat_map(of_transport).chain(of_tls());
-    data.chain(shims()).chain(without_work).chain(start).collect()
+    data.chain(shims()).chain(without_work).chain(start).chain(failovers()).collect()
+}
+
+/// A loss that is told is over at once. One that is not takes the keep-alive timeout to be noticed, and then no longer
+/// than the rule of a host that nobody tells what has become of its commands.
+fn failovers() -> impl Iterator<Item = Bar> {
+    let losses = [("connections end", Loss::Ended, 100.0), ("silence, keep-alive 2 s", Loss::Silent, 6000.0)];
+    losses.into_iter().flat_map(|(name, loss, at_most)| {
+        [("reads", Rw::RandRead), ("writes", Rw::RandWrite)].map(|(what, rw)| Bar {
+            what: format!("two paths: {name}, {what} stand still"),
+            figure: (Case::Failover(Failover { loss, rw }), Metric::Millis),
+            reference: None,
+            limit: Limit::AtMost(at_most),
+        })
+    })
 }
 
 fn shims() -> impl Iterator<Item = Bar> {

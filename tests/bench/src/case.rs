@@ -8,6 +8,7 @@ pub(crate) enum Case {
     Raw(Raw),
     Fabric(Fabric),
     Beside(Beside),
+    Failover(Failover),
     Footprint(Footprint),
     Scale(Scale),
     Shim(Shim),
@@ -70,6 +71,23 @@ pub(crate) struct Beside {
     /// What the busy one reads at once, on so many queues.
     pub(crate) io_bytes: u32,
     pub(crate) queues: u16,
+}
+
+/// A host with two paths over NVMe/TCP that reads or writes 4 KiB of memory at depth four, and loses the one that it
+/// uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failover {
+    pub(crate) loss: Loss,
+    pub(crate) rw: Rw,
+}
+
+/// How a path is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// Its connections are ended by the other end.
+    Ended,
+    /// Nothing arrives any more, and nobody is told.
+    Silent,
 }
 
 /// What a target costs without work.
@@ -238,6 +256,7 @@ impl fmt::Display for Case {
             Self::Raw(raw) => raw.fmt(f),
             Self::Fabric(fabric) => fabric.fmt(f),
             Self::Beside(beside) => beside.fmt(f),
+            Self::Failover(failover) => failover.fmt(f),
             Self::Footprint(footprint) => footprint.fmt(f),
             Self::Scale(scale) => scale.fmt(f),
             Self::Shim(shim) => shim.fmt(f),
@@ -288,6 +307,16 @@ impl fmt::Display for Beside {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (transport, bytes) = (self.transport.name(), Bytes(u64::from(self.io_bytes)));
         write!(f, "{transport} memory randread 4k depth 1 beside {bytes} depth 128 queues {}", self.queues)
+    }
+}
+
+impl fmt::Display for Failover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let loss = match self.loss {
+            Loss::Ended => "ended",
+            Loss::Silent => "silent",
+        };
+        write!(f, "failover tcp {loss} {} 4k depth 4", self.rw.name())
     }
 }
 

@@ -16,7 +16,7 @@ use crate::run::Run;
 use crate::sample::Sample;
 use crate::shims::Shims;
 use crate::target::{NAMESPACE_BYTES, Setup, Target};
-use crate::{beside, disks, fabric, footprint, raw, report, scale};
+use crate::{beside, disks, fabric, failover, footprint, raw, report, scale};
 
 /// Measures every case in every round, and again, for as long as `patience` in all, what was disturbed. One that fails
 /// is noted and not tried again; nothing else stops.
@@ -40,7 +40,7 @@ pub(crate) fn all(
             }
             let measured = match case {
                 // These take long, and hang on other things than the processors.
-                Case::Footprint(_) | Case::Scale(_) => bench.measure(&case),
+                Case::Footprint(_) | Case::Scale(_) | Case::Failover(_) => bench.measure(&case),
                 _ => watch.measure(|| bench.measure(&case)),
             };
             match measured {
@@ -69,7 +69,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(setup: &'a Setup, cases: &[Case], scratch: &Path) -> Result<Self> {
-        let reads_memory = |case: &Case| matches!(case, Case::Shim(_) | Case::Beside(_));
+        let reads_memory = |case: &Case| matches!(case, Case::Shim(_) | Case::Beside(_) | Case::Failover(_));
         let of = |wanted| move |case: &Case| matches!(case, Case::Fabric(one) if one.namespace == wanted);
         if cases.iter().all(|case| matches!(case, Case::Raw(_))) {
             return Ok(Self { setup, shims: Shims::default(), target: None, file: None });
@@ -99,6 +99,9 @@ impl<'a> Bench<'a> {
             }
             Case::Beside(case) => {
                 beside::measure(self.setup, self.target.as_ref().context("a target")?, case)
+            }
+            Case::Failover(case) => {
+                failover::measure(self.setup, self.target.as_ref().context("a target")?, case)
             }
             Case::Shim(case) => {
                 self.shims.measure(self.setup, self.target.as_ref().context("a target")?, case)

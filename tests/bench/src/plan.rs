@@ -3,8 +3,8 @@
 use std::iter;
 
 use crate::case::{
-    Beside, Case, Congestion, Crowd, Disk, Fabric, Footprint, Medium, Namespace, Raw, Rw, Scale, Server,
-    Shape, Shim, Sizes, Tool, Transport,
+    Beside, Case, Congestion, Crowd, Disk, Fabric, Failover, Footprint, Loss, Medium, Namespace, Raw, Rw,
+    Scale, Server, Shape, Shim, Sizes, Tool, Transport,
 };
 
 /// What travels for a read of 4 KiB: the capsule, and the data with its headers.
@@ -141,7 +141,15 @@ pub(crate) fn cases(extent: Extent, round: usize) -> Vec<Case> {
     let tls = OVER_TLS.into_iter().flat_map(|(reads, shape)| [raw_tls(shape), Case::Fabric(reads)]);
     let measured = raw.chain(rows.iter().flat_map(expand)).chain(tls).chain(besides());
     let measured = measured.chain(disks(extent)).chain(shims());
-    measured.chain(footprints).chain(scales(crowds)).collect()
+    let measured = measured.chain(footprints).chain(scales(crowds));
+    if extent == Extent::Full { measured.chain(failovers()).collect() } else { measured.collect() }
+}
+
+/// A path that falls silent takes seconds to be noticed: not in the short form.
+fn failovers() -> impl Iterator<Item = Case> {
+    [Loss::Ended, Loss::Silent]
+        .into_iter()
+        .flat_map(|loss| RANDOM.iter().map(move |rw| Case::Failover(Failover { loss, rw: *rw })))
 }
 
 fn scales(crowds: &'static [Crowd]) -> impl Iterator<Item = Case> {

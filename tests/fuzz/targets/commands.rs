@@ -92,6 +92,7 @@ fuzz_target!(|capsule: &[u8]| {
         IoOpcode::DATASET_MANAGEMENT,
         IoOpcode::VERIFY,
         IoOpcode::COPY,
+        IoOpcode::CANCEL,
     ];
     command.nsid.set(1 + command.nsid.get() % 3);
     command.opcode = known[usize::from(command.opcode) % known.len()].0;

@@ -30,6 +30,10 @@ pub struct Image {
     handles: AtomicUsize,
     /// How often a handle was opened anew.
     reopened: AtomicUsize,
+    /// Who has this keeps all calls from being done.
+    hold: Mutex<()>,
+    /// Calls that have come.
+    calls: AtomicUsize,
     /// What it knows itself by.
     identity: Mutex<Option<DeviceIdentity>>,
 }
@@ -38,6 +42,16 @@ impl Image {
     /// An image of zeroes.
     pub fn new(bytes: usize) -> Arc<Self> {
         Arc::new(Self { bytes: Mutex::new(vec![0; bytes]), ..Self::default() })
+    }
+
+    /// Keeps calls from being done until this is dropped.
+    pub fn hold(&self) -> MutexGuard<'_, ()> {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls that have come, done or not.
+    pub fn calls(&self) -> usize {
+        self.calls.load(Ordering::Acquire)
     }
 
     /// The most operations that one poll has finished.
@@ -122,9 +136,11 @@ fn serve(
 ) {
     while let Ok(first) = calls.recv() {
         thread::sleep(GATHER);
-        let batch = std::iter::once(first).chain(calls.try_iter());
+        let batch: Vec<(SlotId, Call)> = std::iter::once(first).chain(calls.try_iter()).collect();
+        image.calls.fetch_add(batch.len(), Ordering::Release);
+        drop(image.hold());
         let mut done: Vec<Answer> =
-            batch.map(|(call, what)| Answer { call, bytes: run(image, what) }).collect();
+            batch.into_iter().map(|(call, what)| Answer { call, bytes: run(image, what) }).collect();
         done.reverse();
         answers.lock().unwrap_or_else(PoisonError::into_inner).append(&mut done);
         bell.write(1).expect("an eventfd takes a signal");

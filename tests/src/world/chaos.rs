@@ -25,6 +25,8 @@ pub struct Chaos {
 #[derive(Clone, Copy, Debug)]
 enum Repair {
     Partition(HostId, HostId),
+    /// From one to the other only.
+    OneWay(HostId, HostId),
     /// The disk that this host has.
     Disk(HostId),
     /// The keys of the host with this number.
@@ -40,6 +42,8 @@ pub enum Incident {
     Torn,
     /// An administrator changes what is served.
     Change(Change),
+    /// A host gets a path, or loses one, by order of its administrator. The number says which.
+    Path(u64),
     /// An administrator has the disk of the target with this number opened anew: it has lost something.
     Reopen(usize),
     /// Nothing that changes what the disk holds.
@@ -117,8 +121,8 @@ impl Chaos {
             late_max: Duration::ZERO,
             ..faults
         };
-        for (host, server) in hosts.iter().flat_map(|host| servers.iter().map(move |server| (host, server))) {
-            world.set_link(*host, server.host, calm(scenario.link.clone()));
+        for way in servers.iter().flat_map(Server::ways) {
+            hosts.iter().for_each(|host| world.set_link(*host, *way, calm(scenario.link.clone())));
         }
         let mut disk = scenario.disk.clone();
         (disk.error_probability, disk.full_probability) = (0.0, 0.0);
@@ -133,11 +137,12 @@ impl Chaos {
         server: &mut Server,
         hosts: &[HostId],
     ) -> (String, Incident) {
-        let host = self.random.pick(hosts);
+        let (host, way) = (self.random.pick(hosts), self.any_way(server));
         let until = world.now() + self.pause(Duration::from_millis(1500));
         let kinds = match scenario.incidents {
-            Incidents::All => 11,
+            Incidents::All => 14,
             Incidents::Cuts => 1,
+            Incidents::Ways => return self.strike_way(world, host, way, until),
             Incidents::CutsAndKeys if self.random.one_in(3) => {
                 return self.exchange_keys(until, scenario.clients);
             }
@@ -145,14 +150,14 @@ impl Chaos {
         };
         match self.random.below(kinds) {
             0..=2 => {
-                world.cut_links(host, server.host);
-                (format!("links of {} cut", world.host_name(host)), Incident::Other)
+                world.cut_links(host, way);
+                (
+                    format!("links of {} to {} cut", world.host_name(host), world.host_name(way)),
+                    Incident::Other,
+                )
             }
-            3 => {
-                world.partition(host, server.host, true);
-                self.repairs.push((until, Repair::Partition(host, server.host)));
-                (format!("{} cannot reach the target", world.host_name(host)), Incident::Other)
-            }
+            3 => self.part(world, host, way, until),
+            11..=13 => self.strike_way(world, host, way, until),
             4 => {
                 let mut slow = scenario.disk.clone();
                 slow.delay_max = (slow.delay_max * 10).min(Duration::from_millis(800));
@@ -172,16 +177,59 @@ impl Chaos {
                 let lost = if scenario.machines.targets == 1 { Incident::PowerLost } else { Incident::Torn };
                 (format!("{} loses power, for {pause:?}", world.host_name(server.host)), lost)
             }
-            8 | 9 if server.is_running() => {
-                let change = Change::Others(self.random.below(1 << 20));
-                ("something else is to be served".to_owned(), Incident::Change(change))
-            }
-            10 if server.is_running() => {
-                let cores = self.random.below(scenario.machines.cores as u64) as u32;
-                let what = "something is to be served that a core cannot open";
-                (what.to_owned(), Incident::Change(Change::Unservable { cores }))
-            }
+            8..=10 if server.is_running() => self.change(scenario),
             _ => ("nothing goes wrong".to_owned(), Incident::Other),
+        }
+    }
+
+    /// An administrator is to change what is served.
+    fn change(&mut self, scenario: &Scenario) -> (String, Incident) {
+        if self.random.below(3) > 0 {
+            let change = Change::Others(self.random.below(1 << 20));
+            return ("something else is to be served".to_owned(), Incident::Change(change));
+        }
+        let cores = self.random.below(scenario.machines.cores as u64) as u32;
+        let what = "something is to be served that a core cannot open";
+        (what.to_owned(), Incident::Change(Change::Unservable { cores }))
+    }
+
+    /// Something happens to a way, or to the path that a host has by it.
+    fn strike_way(&mut self, world: &World, host: HostId, way: HostId, until: Time) -> (String, Incident) {
+        match self.random.below(5) {
+            0 => self.part(world, host, way, until),
+            1 => self.part_one_way(world, host, way, until),
+            2 => self.part_one_way(world, way, host, until),
+            3 => {
+                let choice = self.random.below(1 << 20);
+                ("paths of a host are to change".to_owned(), Incident::Path(choice))
+            }
+            _ => {
+                world.cut_links(host, way);
+                (
+                    format!("links of {} to {} cut", world.host_name(host), world.host_name(way)),
+                    Incident::Other,
+                )
+            }
+        }
+    }
+
+    fn part(&mut self, world: &World, host: HostId, way: HostId, until: Time) -> (String, Incident) {
+        world.partition(host, way, true);
+        self.repairs.push((until, Repair::Partition(host, way)));
+        (format!("{} cannot reach {}", world.host_name(host), world.host_name(way)), Incident::Other)
+    }
+
+    fn part_one_way(&mut self, world: &World, from: HostId, to: HostId, until: Time) -> (String, Incident) {
+        world.partition_one_way(from, to, true);
+        self.repairs.push((until, Repair::OneWay(from, to)));
+        let what = format!("what {} sends does not reach {}", world.host_name(from), world.host_name(to));
+        (what, Incident::Other)
+    }
+
+    fn any_way(&mut self, server: &Server) -> HostId {
+        match server.ways() {
+            [only] => *only,
+            several => self.random.pick(several),
         }
     }
 
@@ -204,6 +252,7 @@ impl Repair {
     fn end(self, world: &World, scenario: &Scenario) -> Incident {
         match self {
             Self::Partition(host, target) => world.partition(host, target, false),
+            Self::OneWay(from, to) => world.partition_one_way(from, to, false),
             Self::Disk(target) => world.set_disk_faults(target, DISK, scenario.disk.clone()),
             Self::Keys(host) => return Incident::Change(Change::Keys { host, own: true }),
         }

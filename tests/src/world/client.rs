@@ -1,13 +1,14 @@
 //! A simulated host: engines of the initiator, a workload, and the model of what its sectors may hold.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Duration;
 
 use ringfab_auth::{Group, Hash, Policy};
 use ringfab_initiator::{
     Authentication, Cause, ConnectOptions, HostEvent, HostIdentity, IoDone, IoError, IoOperation, IoRequest,
-    Key, Keys, SubmitError, TlsKey,
+    Key, Keys, PathChooser, PathId, SubmitError, TlsKey, Url,
 };
 use ringfab_reactor::sim::{HostId, World};
 use ringfab_reactor::{Time, Wait};
@@ -77,7 +78,7 @@ impl Client {
     pub fn new(world: &World, server: &Server, scenario: &Scenario, number: u64) -> Self {
         let name = format!("host{number}");
         let host = world.add_host(&name);
-        world.set_link(host, server.host, scenario.link.clone());
+        server.ways().iter().for_each(|way| world.set_link(host, *way, scenario.link.clone()));
         world.set_mailbox_delay(host, Duration::ZERO, scenario.machines.mailbox_delay);
         let engines = Engines::new(world, host, scenario, number);
         let first = number * scenario.sectors;
@@ -124,7 +125,8 @@ impl Client {
 
     /// Whether it is attached, as far as it knows.
     pub fn is_connected(&self) -> bool {
-        self.engines.list.iter().all(|engine| engine.is_ready() && !engine.lost)
+        let paths = 1 + self.options.further_urls.len() - self.engines.removed_paths();
+        self.engines.list.iter().all(|engine| engine.is_ready() && engine.has_paths(paths))
     }
 
     /// How often it has lost its controller.
@@ -263,11 +265,13 @@ impl Client {
             return self.ended(tag, result, buffer.as_deref(), trace);
         }
         trace.tell(self.world.now(), &format!("{}.{number}: {event:?}", self.name));
+        let has_several = !self.options.further_urls.is_empty();
         let engine = &mut self.engines.list[number];
+        note_paths(&mut engine.paths, &event);
         self.proofs.1 += u64::from(number == 0 && is_refusal(&event));
         match (event, &engine.phase) {
             (HostEvent::Ready { .. }, &Phase::Attaching(controller)) => {
-                (engine.phase, engine.lost) = (Phase::Ready(controller), false);
+                engine.phase = Phase::Ready(controller);
                 let namespace = &engine.host.namespaces(controller)[0];
                 self.transfer_sectors_max = u64::from(namespace.transfer_bytes_max()) / SECTOR_BYTES as u64;
             }
@@ -281,22 +285,22 @@ impl Client {
                 self.proofs.0 += u64::from(result.is_ok());
             }
             (HostEvent::Failed { .. }, Phase::Attaching(_)) => {
-                engine.phase = Phase::Away;
+                engine.leave();
                 self.attach_at = self.world.now() + ATTACH_PAUSE;
             }
             (HostEvent::Detached { trouble, .. }, Phase::Detaching) => {
                 assert!(trouble.is_none(), "{} left with trouble: {trouble:?}", self.name);
                 engine.phase = Phase::Gone;
             }
-            (HostEvent::Ready { reconnected: true, .. }, Phase::Ready(_)) => engine.lost = false,
             (HostEvent::Lost { .. }, Phase::Ready(_)) => {
-                engine.lost = true;
                 self.losses += u32::from(number == 0);
             }
+            (HostEvent::Ready { reconnected: true, .. }, Phase::Ready(_)) => {}
             (HostEvent::Reconnecting { .. } | HostEvent::NamespacesChanged { .. }, Phase::Ready(_)) => {}
+            (event, phase) if has_several && is_of_another_path(&event, phase) => {}
             // Its administrator attaches again.
             (HostEvent::Failed { .. }, Phase::Ready(_)) if self.may_be_refused => {
-                engine.phase = Phase::Away;
+                engine.leave();
                 self.attach_at = self.world.now() + ATTACH_PAUSE;
             }
             // A connection of its own had ended before the leader said that all is ready.
@@ -310,7 +314,7 @@ impl Client {
     /// had answers before it, as the engine that leads finds it.
     fn check_waited(&mut self, tag: u64, result: Result<(), IoError>) {
         let now = self.world.now();
-        if result.is_ok() && !self.engines.list[0].lost {
+        if result.is_ok() && !self.engines.list[0].is_cut_off() {
             self.answered = now;
         }
         if result != Err(IoError::NoPath) || self.may_be_refused {
@@ -354,17 +358,49 @@ fn is_refusal(event: &HostEvent) -> bool {
     matches!(error.cause, Cause::Authentication(_) | Cause::Tls(_))
 }
 
-fn options(server: &Server, scenario: &Scenario, number: u64) -> ConnectOptions {
-    let address = server.address();
-    let url = if scenario.tcp {
+/// Whether it is what one of several paths does, beside those that take I/O. None is given up.
+fn is_of_another_path(event: &HostEvent, phase: &Phase) -> bool {
+    match event {
+        HostEvent::Ready { .. } => matches!(phase, Phase::Ready(_) | Phase::Detaching),
+        HostEvent::Lost { .. } | HostEvent::Reconnecting { .. } => {
+            matches!(phase, Phase::Attaching(_) | Phase::Detaching)
+        }
+        HostEvent::PathRemoved { error, .. } => error.is_none(),
+        HostEvent::PathAdded { .. } | HostEvent::FailedOver { .. } | HostEvent::AccessChanged { .. } => true,
+        _ => false,
+    }
+}
+
+/// Which paths there are now.
+fn note_paths(paths: &mut BTreeMap<PathId, bool>, event: &HostEvent) {
+    match event {
+        HostEvent::Ready { path, .. } => paths.extend([(*path, true)]),
+        HostEvent::PathAdded { path, .. } | HostEvent::Lost { path, .. } => paths.extend([(*path, false)]),
+        HostEvent::PathRemoved { path, .. } => paths.retain(|known, _| known != path),
+        _ => {}
+    }
+}
+
+fn url(address: SocketAddr, scenario: &Scenario) -> Url {
+    let text = if scenario.tcp {
         let [header, data] = scenario.digests.map(|on| if on { "on" } else { "off" });
         format!("nvme+tcp://{address}/{NQN}?ns={NSID}&hdgst={header}&ddgst={data}")
     } else {
         format!("nvme+rdma://{address}/{NQN}?provider=iwarp&ns={NSID}")
     };
+    text.parse().expect("a URL")
+}
+
+fn options(server: &Server, scenario: &Scenario, number: u64) -> ConnectOptions {
+    let mut urls: Vec<Url> = server.addresses().into_iter().map(|address| url(address, scenario)).collect();
+    let first = urls.remove(0);
     let id = format!("00000000-0000-4000-8000-{number:012}");
     let host = HostIdentity { nqn: host_nqn(number), id: id.parse().expect("a UUID") };
-    let mut options = ConnectOptions::new(url.parse().expect("a URL"), host);
+    let mut options = ConnectOptions::new(first, host);
+    options.further_urls = urls;
+    options.paths.well_for = Duration::from_millis([0, 50, 2000][(scenario.seed % 3) as usize]);
+    options.paths.chooser = PathChooser::ALL[(scenario.seed / 3 % 3) as usize];
+    options.protections.hold_changes = scenario.protections.holding;
     options.authentication = scenario.authentication.map(|group| {
         let keys = Keys { host: Key::Known(key(1)), controller: Some(Key::Known(key(2))) };
         let mut authentication = Authentication::new(keys);

@@ -1,7 +1,9 @@
 //! The engines of a simulated host, which share a controller: each is a reactor of its own, as on a thread of its own.
 
+use std::collections::BTreeMap;
+
 use ringfab_fabric::rdma::RnicConfig;
-use ringfab_initiator::{ConnectOptions, ControllerId, Host, HostConfig, SharedController};
+use ringfab_initiator::{ConnectOptions, ControllerId, Host, HostConfig, PathId, SharedController, Url};
 use ringfab_memory::{ClassLayout, Pool};
 use ringfab_reactor::Reactor;
 use ringfab_reactor::sim::{HostId, World};
@@ -16,14 +18,16 @@ pub(super) struct Engines {
     next: usize,
     /// Decides which one is next.
     random: Random,
+    /// Addresses whose paths were removed by order.
+    removed: Vec<Url>,
 }
 
 /// An engine, as on a thread of its own.
 pub(super) struct Engine {
     pub(super) host: Host,
     pub(super) phase: Phase,
-    /// Whether it has lost the controller and not found it again.
-    pub(super) lost: bool,
+    /// Paths that it knows, and whether each is there.
+    pub(super) paths: BTreeMap<PathId, bool>,
 }
 
 /// What it is at.
@@ -48,7 +52,7 @@ impl Engines {
     pub(super) fn new(world: &World, host: HostId, scenario: &Scenario, number: u64) -> Self {
         let engine = |engine| Engine::new(world, host, scenario, number, engine);
         let list = (0..scenario.machines.engines).map(engine).collect();
-        Self { list, next: 0, random: Random::new(scenario.seed, 50 + number) }
+        Self { list, next: 0, random: Random::new(scenario.seed, 50 + number), removed: Vec::new() }
     }
 
     /// Whether none has a controller.
@@ -56,8 +60,30 @@ impl Engines {
         self.list.iter().all(|engine| matches!(engine.phase, Phase::Away))
     }
 
+    /// How many paths are removed.
+    pub(super) fn removed_paths(&self) -> usize {
+        self.removed.len()
+    }
+
+    /// A path goes, or one that has gone comes back, as an administrator wants it. Says which, unless the engine that
+    /// leads refuses.
+    pub(super) fn change_paths(&mut self, choice: u64) -> Option<String> {
+        let Engine { host, phase, .. } = self.list.first_mut()?;
+        let &mut Phase::Ready(controller) = phase else { return None };
+        if let Some(url) = self.removed.last() {
+            host.add_path(controller, url.clone()).ok()?;
+            return self.removed.pop().map(|url| format!("the path {url} comes back"));
+        }
+        let paths = host.paths(controller);
+        let path = paths.get(choice as usize % paths.len().max(1))?;
+        host.remove_path(controller, path.id).ok()?;
+        self.removed.push(path.url.clone());
+        Some(format!("the path {} goes", path.url))
+    }
+
     /// Attaches a controller for all of them.
     pub(super) fn attach(&mut self, options: &ConnectOptions) {
+        self.removed.clear();
         let others = self.list.len() as u16 - 1;
         let Some((leader, followers)) = self.list.split_first_mut() else { return };
         let (controller, shared) = leader.host.attach_shared(options.clone(), others);
@@ -120,12 +146,27 @@ impl Engine {
         let config = HostConfig::new(pool(), rnic, seed);
         let mut host = Host::new(Reactor::simulated(world, host), config).expect("an engine");
         host.set_single_threaded();
-        Self { host, phase: Phase::Away, lost: false }
+        Self { host, phase: Phase::Away, paths: BTreeMap::new() }
     }
 
     /// Whether it takes commands.
     pub(super) fn is_ready(&self) -> bool {
         matches!(self.phase, Phase::Ready(_))
+    }
+
+    /// Whether so many paths are there, and none is missing.
+    pub(super) fn has_paths(&self, count: usize) -> bool {
+        self.paths.len() == count && self.paths.values().all(|there| *there)
+    }
+
+    /// It has no controller any more.
+    pub(super) fn leave(&mut self) {
+        (self.phase, self.paths) = (Phase::Away, BTreeMap::new());
+    }
+
+    /// Whether no path is there.
+    pub(super) fn is_cut_off(&self) -> bool {
+        self.paths.values().all(|there| !there)
     }
 
     /// Takes part in what the first engine attaches, once it has its turn.

@@ -238,6 +238,9 @@ impl Simulation {
     /// Nothing goes wrong any more: everybody comes back.
     fn calm_down(&mut self) {
         self.stop_chaos();
+        for engines in self.clients.iter_mut().map(|client| &mut client.engines) {
+            while engines.removed_paths() > 0 && engines.change_paths(0).is_some() {}
+        }
         let quiet = self.world.now() + CALM_MIN;
         self.run_until(CALM_MAX, "the return to calm", |this| {
             let back = |client: &Client| client.is_connected() && client.is_idle();
@@ -366,6 +369,13 @@ impl Simulation {
             }
             Incident::Torn => self.registers.iter_mut().for_each(Register::tear),
             Incident::Change(change) => self.changes.push_back(change),
+            Incident::Path(choice) => {
+                let (clients, now) = (self.clients.len() as u64, self.world.now());
+                let client = &mut self.clients[(choice % clients) as usize];
+                if let Some(what) = client.engines.change_paths(choice / clients) {
+                    self.trace.tell(now, &format!("{}: {what}", self.world.host_name(client.host)));
+                }
+            }
             Incident::Reopen(number) => {
                 self.reopen_when_lost(number);
             }

@@ -11,7 +11,7 @@ use ringfab_fabric::rdma::Slice;
 use ringfab_fabric::tcp::SubmitData;
 use ringfab_memory::SharedBuffer;
 use ringfab_reactor::Time;
-use ringfab_reactor::sim::{HostId, World};
+use ringfab_reactor::sim::{HostId, LinkFaults, World};
 use ringfab_spec::{CompletionEntry, SglDescriptor, Status, SubmissionEntry};
 
 use super::content::{Random, SECTOR_BYTES, fill};
@@ -108,7 +108,8 @@ impl Rival {
     pub fn new(world: &World, server: &Server, scenario: &Scenario, number: u64) -> Self {
         let name = format!("rival{number}");
         let host = world.add_host(&name);
-        world.set_link(host, server.host, scenario.link.clone());
+        // It does not have its old controllers reset, so that nothing may come late.
+        world.set_link(host, server.host, LinkFaults { late_data: false, ..scenario.link.clone() });
         let connections = Connections::new(world, host, server, &name, scenario.machines.cores as u16 + 1);
         Self {
             host,

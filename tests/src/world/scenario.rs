@@ -51,6 +51,8 @@ pub struct Scenario {
     pub authentication: Option<Group>,
     /// Whether connections are over TLS, and by which key. Over TCP.
     pub tls: Tls,
+    /// What is switched on.
+    pub protections: Protections,
 }
 
 /// The targets, cores and engines of a world, and the rivals.
@@ -62,6 +64,8 @@ pub struct Machines {
     pub cores: usize,
     /// Engines of each host, which share a controller.
     pub engines: u16,
+    /// Addresses of each target, each with a link of its own. Hosts use all of them.
+    pub ways: usize,
     /// Hosts that change the same blocks by Compare and Write, in clear text.
     pub rivals: u64,
     /// The longest that a message from one core or engine to another is on its way.
@@ -69,8 +73,25 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// One target of one core, hosts with one engine each, and no rivals.
-    pub const FEW: Self = Self { targets: 1, cores: 1, engines: 1, rivals: 0, mailbox_delay: Duration::ZERO };
+    /// One target of one core and one address, hosts with one engine each, and no rivals.
+    pub const FEW: Self =
+        Self { targets: 1, cores: 1, engines: 1, ways: 1, rivals: 0, mailbox_delay: Duration::ZERO };
+}
+
+/// What protects data when paths are lost: each may be switched off, and then something has to go wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Protections {
+    /// Hosts hold what changes blocks until the lost controller is over.
+    pub holding: bool,
+    /// A target that is asked to reset a controller ends its connections.
+    pub ending_connections: bool,
+    /// It says that a controller is over when no disk works for it any more.
+    pub waiting_for_disks: bool,
+}
+
+impl Protections {
+    /// All of them.
+    pub const ALL: Self = Self { holding: true, ending_connections: true, waiting_for_disks: true };
 }
 
 /// By which key connections are over TLS.
@@ -93,6 +114,8 @@ pub enum Incidents {
     Cuts,
     /// Connections are cut, and the target's keys of hosts are exchanged for a while.
     CutsAndKeys,
+    /// Ways are cut, or lost for a while, in both directions or in one, and paths are removed and added.
+    Ways,
 }
 
 impl Scenario {
@@ -111,6 +134,7 @@ impl Scenario {
                 targets: cores.pick(&[1, 1, 2]),
                 cores: cores.pick(&[1, 2, 2, 3]),
                 engines: cores.pick(&[1, 1, 2, 3]),
+                ways: cores.pick(&[1, 1, 2, 3]),
                 rivals: 0,
                 mailbox_delay: Duration::from_micros(cores.pick(&[0, 20, 500, 20_000])),
             },
@@ -128,6 +152,7 @@ impl Scenario {
             digests: [random.one_in(2), random.one_in(2)],
             authentication: random.pick(&[None, None, Some(Group::Null), Some(Group::Ffdhe2048)]),
             tls: Tls::Off,
+            protections: Protections::ALL,
             disk,
             link,
         };
@@ -181,7 +206,7 @@ fn link(random: &mut Random, late: &mut Random) -> LinkFaults {
         refuse_probability: random.pick(&[0.0, 0.0, 0.05]),
         buffer_bytes: random.pick(buffers),
         late_max: Duration::from_millis(late.pick(&[0, 0, 50, 3000])),
-        late_data: false,
+        late_data: late.one_in(2),
         // It has no datagrams.
         ..LinkFaults::default()
     }

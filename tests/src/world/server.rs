@@ -1,6 +1,6 @@
 //! The simulated target: its cores, each with a disk of its own on what outlives them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,13 @@ use ringfab_target::config::{
     NamespaceLimits, RateLimits,
 };
 use ringfab_target::core::{Core, CoreParts, CoreUsage, Cores, build_all};
+use ringfab_target::model::protections as model;
 use ringfab_target::model::{Draft, Namespace};
 use ringfab_target::worker::{Steps, Workers};
 use ringfab_target::{Config, Identity, Target};
 
 use super::content::Random;
-use super::scenario::{Scenario, Tls};
+use super::scenario::{Protections, Scenario, Tls};
 
 /// The path of the disk on the target's host.
 pub const DISK: &str = "/disk";
@@ -45,6 +46,9 @@ pub struct Server {
     world: World,
     /// Its host.
     pub host: HostId,
+    /// Its addresses, with the first one of the host.
+    ways: Vec<HostId>,
+    protections: Protections,
     config: Config,
     classes: Vec<ClassLayout>,
     /// The namespace that comes with [`Change::Spare`].
@@ -98,30 +102,60 @@ impl Server {
         let (address, block_bytes, cores) =
             (world.address(host), scenario.block_bytes, scenario.machines.cores);
         let transport = if scenario.tcp { "tcp" } else { "rdma" };
-        let listener = |port: u16, transport: &str| {
+        let ways: Vec<HostId> = (1..scenario.machines.ways)
+            .map(|number| world.add_way(host, &format!("{}.{number}", world.host_name(host))))
+            .collect();
+        let ways: Vec<HostId> = std::iter::once(host).chain(ways).collect();
+        let listener = |address: IpAddr, port: u16, transport: &str| {
             format!("[[listener]]\naddress = \"{address}\"\nport = {port}\ntransport = \"{transport}\"\n")
         };
-        let plain = if scenario.machines.rivals > 0 { listener(PLAIN_PORT, "tcp") } else { String::new() };
+        let plain =
+            if scenario.machines.rivals > 0 { listener(address, PLAIN_PORT, "tcp") } else { String::new() };
         // How many cores there are is not the configuration's here.
         let text = format!(
             "[target]\nstate_dir = \"/state\"\ncores = 1\n{}{plain}\
              [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n\
              [[subsystem.namespace]]\npath = {DISK:?}\nblock_bytes = {block_bytes}\n\
              [[subsystem.namespace]]\nnsid = {SPARE_NSID}\npath = {SPARE:?}\nblock_bytes = {block_bytes}\n",
-            listener(4420, transport)
+            ways.iter().map(|way| listener(world.address(*way), 4420, transport)).collect::<String>()
         );
         let mut config = Config::parse(&text, "world").expect("a valid configuration");
         let spare = config.subsystems[0].namespaces.pop().expect("two are there");
         config.hosts = (0..scenario.clients).map(|number| host_config(number, scenario)).collect();
         if scenario.tls != Tls::Off {
             let required = scenario.tls == Tls::Configured;
-            config.listeners[0].tls = if required { ListenerTls::Required } else { ListenerTls::Allowed };
+            let tls = if required { ListenerTls::Required } else { ListenerTls::Allowed };
+            config.listeners.iter_mut().for_each(|listener| listener.tls = tls);
             config.subsystems[0].demands = Demands { tls: true, ..Demands::default() };
         }
         let (running, boots, boot_at) = (None, 0, Time::ZERO);
         let (classes, random) = (scenario.target_pool.clone(), Random::new(scenario.seed, 4));
         world.set_mailbox_delay(host, Duration::ZERO, scenario.machines.mailbox_delay);
-        Self { world: world.clone(), host, config, spare, classes, random, cores, running, boots, boot_at }
+        let (world, protections) = (world.clone(), scenario.protections);
+        Self {
+            world,
+            host,
+            ways,
+            protections,
+            config,
+            spare,
+            classes,
+            random,
+            cores,
+            running,
+            boots,
+            boot_at,
+        }
+    }
+
+    /// Its addresses, as links know them.
+    pub fn ways(&self) -> &[HostId] {
+        &self.ways
+    }
+
+    /// Where it listens, on each of them.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.ways.iter().map(|way| self.world.socket_address(*way, 4420)).collect()
     }
 
     /// Where it listens.
@@ -147,6 +181,14 @@ impl Server {
         self.boots += 1;
         let identity = Identity::from_seed([7; 32]);
         let target = Target::new(&self.config, &identity).expect("a target");
+        if self.protections != Protections::ALL {
+            let Protections { ending_connections, waiting_for_disks, .. } = self.protections;
+            let served = target.served();
+            served.find(NQN).expect("it is served").subsystem().set_protections(model::Protections {
+                ends_connections: ending_connections,
+                waits_for_disks: waiting_for_disks,
+            });
+        }
         let (workers, steps) = Workers::stepped();
         let parts = |number| CoreParts {
             reactor: Reactor::simulated(&self.world, self.host),

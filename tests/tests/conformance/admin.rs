@@ -51,7 +51,7 @@ fn admin_commands_before_the_controller_is_ready_are_out_of_sequence() {
 #[test]
 fn opcodes_of_queues_and_of_other_controllers_are_invalid() {
     let (mut bench, attached) = Bench::attached();
-    let known = [0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f, 0x86];
+    let known = [0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x38, 0x7f, 0x86];
     for opcode in (0..=u8::MAX).filter(|opcode| !known.contains(opcode)) {
         let entry = SubmissionEntry::new(opcode, bench.host.next_cid(), 0);
         bench.admin_refused(attached, &entry, (Status::INVALID_OPCODE, Some((0, 0))));

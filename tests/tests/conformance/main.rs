@@ -2,8 +2,10 @@
 //! place of the field in the Error Information log, or the end of that one connection. In every test a healthy
 //! host works on beside the wrong one.
 
+mod access;
 mod admin;
 mod bench;
+mod cancel;
 mod capsules;
 mod cm;
 mod connect;
@@ -11,3 +13,4 @@ mod fused;
 mod io;
 mod memory;
 mod ranges;
+mod resets;

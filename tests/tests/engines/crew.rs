@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{
     ConnectError, ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoDone, IoError,
-    IoOperation, IoRequest, SharedController,
+    IoOperation, IoRequest, PathId, SharedController, Url,
 };
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::{MailboxReceiver, MailboxSender, Reactor, ReactorConfig, Wait, mailbox};
@@ -40,6 +40,8 @@ enum Order {
     Run(Block, u64),
     Detach,
     Reset,
+    AddPath(Box<Url>),
+    RemovePath(PathId),
     End,
     HasAdmin,
 }
@@ -57,6 +59,8 @@ pub(crate) enum Life {
     Ready { reconnected: bool },
     Lost,
     Reconnecting,
+    Added(PathId),
+    Removed(PathId),
     Failed(ConnectError),
     Detached(Option<ConnectError>),
 }
@@ -147,6 +151,16 @@ impl Crew {
         self.try_write(engine, lba, byte).expect("written");
     }
 
+    /// Begins to write a block. All writes are acknowledged with FUA.
+    pub(crate) fn begin_write(&self, engine: u64, lba: u64, byte: u8) {
+        self.order(engine, Order::Run(Block::Write(byte), lba));
+    }
+
+    /// Waits for the answer.
+    pub(crate) fn finish_write(&self, engine: u64) {
+        self.answer(engine).expect("written");
+    }
+
     /// The same, if it can.
     pub(crate) fn try_write(&self, engine: u64, lba: u64, byte: u8) -> Result<(), IoError> {
         self.order(engine, Order::Run(Block::Write(byte), lba));
@@ -177,6 +191,16 @@ impl Crew {
     /// Has one engine reset the controller.
     pub(crate) fn reset(&self, engine: u64) {
         self.order(engine, Order::Reset);
+    }
+
+    /// Has the engine that leads add a path.
+    pub(crate) fn add_path(&self, url: Url) {
+        self.order(0, Order::AddPath(Box::new(url)));
+    }
+
+    /// Has the engine that leads remove a path.
+    pub(crate) fn remove_path(&self, path: PathId) {
+        self.order(0, Order::RemovePath(path));
     }
 
     /// Ends the thread of an engine.
@@ -294,6 +318,12 @@ impl Engine {
                 match order {
                     Order::Run(operation, lba) => self.submit(lba, operation, lba),
                     Order::Detach => self.host.detach(self.controller),
+                    Order::AddPath(url) => {
+                        self.host.add_path(self.controller, *url).expect("it is taken");
+                    }
+                    Order::RemovePath(path) => {
+                        self.host.remove_path(self.controller, path).expect("it is there");
+                    }
                     Order::Reset => {
                         let leads = self.host.reset(self.controller).is_ok();
                         assert_eq!(leads, self.number == 0, "the first one leads");
@@ -310,6 +340,10 @@ impl Engine {
                     HostEvent::IoDone(done) => self.say(Word::Done(outcome(&done))),
                     HostEvent::Ready { reconnected, .. } => self.say(Word::Life(Life::Ready { reconnected })),
                     HostEvent::Lost { .. } => self.say(Word::Life(Life::Lost)),
+                    HostEvent::PathAdded { path, .. } => self.say(Word::Life(Life::Added(path))),
+                    HostEvent::PathRemoved { path, error: None, .. } => {
+                        self.say(Word::Life(Life::Removed(path)));
+                    }
                     HostEvent::Reconnecting { .. } => self.say(Word::Life(Life::Reconnecting)),
                     HostEvent::Failed { error, .. } => self.say(Word::Life(Life::Failed(error))),
                     HostEvent::Detached { trouble, .. } => self.say(Word::Life(Life::Detached(trouble))),
@@ -338,7 +372,7 @@ impl Engine {
             Block::Read => IoOperation::Read { lba, nlb: 1, buffer },
             Block::Write(byte) => {
                 buffer.fill(byte);
-                IoOperation::Write { lba, nlb: 1, source: buffer.share(), offset: 0, fua: false }
+                IoOperation::Write { lba, nlb: 1, source: buffer.share(), offset: 0, fua: true }
             }
         };
         let request = IoRequest { nsid: 1, tag, operation };

@@ -1,13 +1,15 @@
 //! One controller, served by several engine threads with I/O queues of their own.
 
 mod crew;
-mod cutter;
+mod holder;
+mod late;
+mod paths;
 
 use std::time::Duration;
 
 use crew::{Crew, Life, options};
-use cutter::Cutter;
 use ringfab_initiator::{Cause, ConnectError, IoError};
+use ringfab_tests::cutter::Cutter;
 use ringfab_tests::{TestTarget, program, run_bounded};
 
 const MEMORY: &str = "[[subsystem.namespace]]\nnsid = 1\nmemory = \"8MiB\"\nblock_bytes = 4096\n";

@@ -59,16 +59,17 @@ fn io_session(target: &TestTarget, association: Association) -> Recording {
     recorder.finish().remove(0)
 }
 
-/// Plays a recording with each of `streams` instead of what the host said.
+/// Plays a recording with one of `streams` instead of what the host said.
+fn play_one(busy: &Busy, recording: &Recording, played: &(String, Vec<u8>)) {
+    let (what, stream) = played;
+    let changed = with_stream(recording, From::Host, stream);
+    let socket = TcpStream::connect(busy.target.address()).expect("the target still listens");
+    play(socket, &changed, From::Host, what);
+}
+
+/// Says what was tried since then.
 #[expect(clippy::print_stderr, reason = "what was tried is part of the result")]
-fn play_all(busy: &Busy, recording: &Recording, streams: &[(String, Vec<u8>)], before: impl Fn()) {
-    let begun = Instant::now();
-    for (what, stream) in streams {
-        before();
-        let changed = with_stream(recording, From::Host, stream);
-        let socket = TcpStream::connect(busy.target.address()).expect("the target still listens");
-        play(socket, &changed, From::Host, what);
-    }
+fn report(streams: &[(String, Vec<u8>)], begun: Instant) {
     let (first, last) = (&streams[0].0, &streams[streams.len() - 1].0);
     eprintln!("{} sessions, from {first} to {last}, in {:?}", streams.len(), begun.elapsed());
 }
@@ -80,28 +81,61 @@ fn cuts(stream: &[u8]) -> Vec<(String, Vec<u8>)> {
 fn admin_replay(streams: impl FnOnce(&[u8]) -> Vec<(String, Vec<u8>)>) {
     let busy = Busy::start();
     let recording = admin_session(&busy.target);
-    play_all(&busy, &recording, &streams(&stream_of(&recording, From::Host)), || {});
+    let (begun, all) = (Instant::now(), streams(&stream_of(&recording, From::Host)));
+    all.iter().for_each(|stream| play_one(&busy, &recording, stream));
+    report(&all, begun);
     busy.finish();
 }
 
-fn io_replay(streams: impl FnOnce(&[u8]) -> Vec<(String, Vec<u8>)>) {
-    let busy = Busy::start();
-    let mut keeper = RawHost::new(busy.target.address());
-    let association = keeper.attach();
-    let recording = io_session(&busy.target, association);
-    let controllers = busy.target.target.controllers();
-    let mine = controllers.iter().find(|one| one.id() == association.controller_id).expect("it stays");
-    // The queue's identifier has to be free before the next session.
-    let free = || {
-        while mine.io_queues() != 0 {
-            std::thread::sleep(Duration::from_micros(200));
+/// An admin queue whose controller the I/O queues of a recording belong to.
+struct Keeper {
+    host: RawHost,
+    association: Association,
+    recording: Recording,
+}
+
+impl Keeper {
+    fn new(target: &TestTarget) -> Self {
+        let mut host = RawHost::new(target.address());
+        let association = host.attach();
+        let recording = io_session(target, association);
+        Self { host, association, recording }
+    }
+
+    /// Waits until the queue's identifier is free. Returns whether the controller is there still: a session that was cut
+    /// off with commands outstanding takes it along.
+    fn is_free(&self, target: &TestTarget) -> bool {
+        loop {
+            let controllers = target.target.controllers();
+            let mine = controllers.iter().find(|one| one.id() == self.association.controller_id);
+            match mine.map(|one| one.io_queues()) {
+                None => return false,
+                Some(0) => return true,
+                Some(_) => std::thread::sleep(Duration::from_micros(200)),
+            }
         }
-    };
-    play_all(&busy, &recording, &streams(&stream_of(&recording, From::Host)), free);
-    keeper.controller_status(association);
-    keeper.close(association.admin);
+    }
+}
+
+fn io_replay(streams: impl Fn(&[u8]) -> Vec<(String, Vec<u8>)>) {
+    let busy = Busy::start();
+    let mut keeper = Keeper::new(&busy.target);
+    let begun = Instant::now();
+    let mut all = streams(&stream_of(&keeper.recording, From::Host));
+    for index in 0..all.len() {
+        if !keeper.is_free(&busy.target) {
+            keeper = Keeper::new(&busy.target);
+            all = streams(&stream_of(&keeper.recording, From::Host));
+        }
+        let Some(stream) = all.get(index) else { break };
+        play_one(&busy, &keeper.recording, stream);
+    }
+    report(&all, begun);
+    if keeper.is_free(&busy.target) {
+        keeper.host.controller_status(keeper.association);
+        keeper.host.close(keeper.association.admin);
+    }
     drop(keeper);
-    drop(controllers);
     busy.finish();
 }
 

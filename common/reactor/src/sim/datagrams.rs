@@ -9,7 +9,7 @@ use ringfab_base::{SlotId, Slots};
 use super::HostId;
 use super::core::Event;
 use super::machines::{Machines, PortKey, errno};
-use super::net::Net;
+use super::net::{Direction, Net};
 use crate::{Datagram, DatagramSocketId, Payload, Token};
 
 /// All sockets for datagrams, and what is on its way between them.
@@ -90,7 +90,9 @@ impl Datagrams {
             let faults = net.faults(near, host);
             let copies = 1 + usize::from(machines.core.chance(faults.duplicate_probability));
             for _ in 0..copies {
-                if machines.core.chance(faults.loss_probability) || net.is_partitioned(near, host) {
+                if machines.core.chance(faults.loss_probability)
+                    || net.is_partitioned(Direction { from: near, to: host })
+                {
                     continue;
                 }
                 let (bytes, buffer_bytes) = (datagram.bytes().to_vec(), faults.buffer_bytes);
@@ -108,7 +110,8 @@ impl Datagrams {
     pub(super) fn arrive(&mut self, machines: &mut Machines, number: u64) {
         let Some(flying) = self.flying.remove(&number) else { return };
         machines.core.record(&[number, flying.bytes.len() as u64]);
-        let Some(id) = self.socket_at(machines, flying.host, flying.to) else { return };
+        let host = machines.machine_of(flying.host);
+        let Some(id) = self.socket_at(machines, host, flying.to) else { return };
         let socket = self.sockets.get_mut(id).expect("it was just found");
         if socket.arrived_bytes + flying.bytes.len() <= flying.buffer_bytes {
             socket.arrived_bytes += flying.bytes.len();

@@ -138,7 +138,8 @@ impl Net {
     pub(super) fn crash_ends(&mut self, machines: &mut Machines, host: HostId) {
         let connections = self.connections.iter();
         let ends = connections.flat_map(|(key, connection)| {
-            let here = [0, 1].into_iter().filter(|side| connection.ends[*side].host == host);
+            let here =
+                [0, 1].into_iter().filter(|side| machines.machine_of(connection.ends[*side].host) == host);
             here.map(|side| EndKey { connection: *key, side })
         });
         for key in ends.collect::<Vec<_>>() {

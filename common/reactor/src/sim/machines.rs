@@ -33,6 +33,8 @@ pub(super) struct Machines {
 pub(super) struct Host {
     pub(super) name: String,
     pub(super) address: IpAddr,
+    /// Whose address it is: its own, or that of the host which it is one more way to.
+    pub(super) machine: HostId,
     pub(super) ephemeral_port: u16,
     /// How long a message to one of its cores is on its way, at least and at most.
     pub(super) mailbox_delay: (Duration, Duration),
@@ -150,16 +152,38 @@ impl Machines {
     }
 
     pub(super) fn add_host(&mut self, name: &str) -> HostId {
+        self.add(name, HostId(self.hosts.len() as u32))
+    }
+
+    /// One more address of a host, with links of its own.
+    pub(super) fn add_way(&mut self, host: HostId, name: &str) -> HostId {
+        assert_eq!(self.machine_of(host), host, "ways lead to hosts");
+        self.add(name, host)
+    }
+
+    /// The host that an address is one of.
+    pub(super) fn machine_of(&self, host: HostId) -> HostId {
+        self.hosts[host.0 as usize].machine
+    }
+
+    fn add(&mut self, name: &str, machine: HostId) -> HostId {
         let number = self.hosts.len() as u32 + 1;
         let address = IpAddr::V4(Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 0).to_bits() + number));
         // The first of the range that IANA set aside for this.
         let mailbox_delay = (Duration::ZERO, Duration::ZERO);
-        self.hosts.push(Host { name: name.to_owned(), address, ephemeral_port: 49152, mailbox_delay });
+        self.hosts.push(Host {
+            name: name.to_owned(),
+            address,
+            machine,
+            ephemeral_port: 49152,
+            mailbox_delay,
+        });
         HostId(number - 1)
     }
 
     pub(super) fn add_port(&mut self, host: HostId) -> PortKey {
         assert!((host.0 as usize) < self.hosts.len(), "a host of another world");
+        assert_eq!(self.machine_of(host), host, "ports are a host's, not an address's");
         self.ports.push(PortState {
             host,
             alive: true,
@@ -270,7 +294,8 @@ impl Machines {
         Ok((ListenerId(id), address))
     }
 
-    pub(super) fn listener_at(&self, host: HostId, address: SocketAddr) -> Option<(PortKey, Token)> {
+    pub(super) fn listener_at(&self, at: HostId, address: SocketAddr) -> Option<(PortKey, Token)> {
+        let host = self.machine_of(at);
         let ports = self.ports.iter().enumerate().filter(|(_, port)| port.host == host);
         let mut listeners =
             ports.flat_map(|(key, port)| port.listeners.values().map(move |listener| (key, listener)));
@@ -305,10 +330,11 @@ impl Machines {
     }
 
     pub(super) fn is_local(&self, host: HostId, ip: IpAddr) -> bool {
-        ip.is_unspecified() || ip.is_loopback() || ip == self.hosts[host.0 as usize].address
+        let is_own = |one: &Host| one.machine == host && one.address == ip;
+        ip.is_unspecified() || ip.is_loopback() || self.hosts.iter().any(is_own)
     }
 
-    /// The host that has an address, seen from `host`.
+    /// The host that has an address, or the way to it, seen from `host`.
     pub(super) fn host_of(&self, host: HostId, ip: IpAddr) -> Option<HostId> {
         let own = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)].contains(&ip);
         if own || ip.is_loopback() {

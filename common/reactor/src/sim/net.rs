@@ -85,7 +85,21 @@ pub(super) struct Net {
 #[derive(Default)]
 pub(super) struct Link {
     pub(super) faults: Option<LinkFaults>,
-    pub(super) partitioned: bool,
+    /// What the first of the two hosts sends does not arrive, and what the second does.
+    partitioned: [bool; 2],
+}
+
+/// A link, as one of its hosts uses it.
+#[derive(Clone, Copy)]
+pub(super) struct Direction {
+    pub(super) from: HostId,
+    pub(super) to: HostId,
+}
+
+impl Direction {
+    fn index(self) -> usize {
+        usize::from(self.from > self.to)
+    }
 }
 
 pub(super) struct Connection {
@@ -178,8 +192,10 @@ impl Net {
         link.and_then(|link| link.faults.as_ref()).unwrap_or(&self.default_link)
     }
 
-    pub(super) fn is_partitioned(&self, a: HostId, b: HostId) -> bool {
-        self.links.get(&(a.min(b), a.max(b))).is_some_and(|link| link.partitioned)
+    pub(super) fn is_partitioned(&self, direction: Direction) -> bool {
+        let Direction { from, to } = direction;
+        let link = self.links.get(&(from.min(to), from.max(to)));
+        link.is_some_and(|link| link.partitioned[direction.index()])
     }
 
     pub(super) fn end(&mut self, key: EndKey) -> Option<&mut End> {
@@ -238,7 +254,7 @@ impl Net {
     fn schedule_wire(&mut self, machines: &mut Machines, to: EndKey) {
         let Some(connection) = self.connections.get(&to.connection) else { return };
         let hosts = connection.ends.each_ref().map(|end| end.host);
-        let stalled = self.is_partitioned(hosts[0], hosts[1]);
+        let stalled = self.is_partitioned(Direction { from: hosts[1 - to.side], to: hosts[to.side] });
         let wire = &mut self.end(to).expect("looked up above").wire;
         if stalled || wire.scheduled.is_some() {
             return;
@@ -324,10 +340,14 @@ impl Net {
         }
     }
 
-    /// Stalls the link between two hosts, or lets what was stalled arrive after a new delay.
-    pub(super) fn partition(&mut self, machines: &mut Machines, a: HostId, b: HostId, partitioned: bool) {
-        self.link(a, b).partitioned = partitioned;
+    /// Stalls what one host sends to another, or lets what was stalled arrive after a new delay.
+    pub(super) fn partition(&mut self, machines: &mut Machines, direction: Direction, partitioned: bool) {
+        let Direction { from: a, to: b } = direction;
+        self.link(a, b).partitioned[direction.index()] = partitioned;
         for to in self.ends_between(a, b) {
+            if self.end(to).is_none_or(|end| end.host != b) {
+                continue;
+            }
             let wire = &mut self.end(to).expect("just listed").wire;
             if let Some(event) = wire.scheduled.take() {
                 machines.core.unschedule(event);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::disk::{Disk, DiskFaults};
 use super::disk_ops::assert_whole_sectors;
-use super::net::LinkFaults;
+use super::net::{Direction, LinkFaults};
 use super::state::State;
 use super::{HostId, Port};
 use crate::Time;
@@ -30,6 +30,12 @@ impl World {
     /// Adds a host and gives it an address.
     pub fn add_host(&self, name: &str) -> HostId {
         self.0.borrow_mut().machines.add_host(name)
+    }
+
+    /// Gives a host one more address. What is returned stands for this way to it, in links and for its address; the
+    /// links of its other addresses are others. It is no host: disks and cores are the host's.
+    pub fn add_way(&self, host: HostId, name: &str) -> HostId {
+        self.0.borrow_mut().machines.add_way(host, name)
     }
 
     /// A new core of a host.
@@ -117,8 +123,14 @@ impl World {
 
     /// Stalls everything between two hosts, silently, or ends that: what was stalled then arrives.
     pub fn partition(&self, a: HostId, b: HostId, partitioned: bool) {
+        self.partition_one_way(a, b, partitioned);
+        self.partition_one_way(b, a, partitioned);
+    }
+
+    /// The same for what one of them sends to the other. What comes back still arrives.
+    pub fn partition_one_way(&self, from: HostId, to: HostId, partitioned: bool) {
         let state = &mut *self.0.borrow_mut();
-        state.net.partition(&mut state.machines, a, b, partitioned);
+        state.net.partition(&mut state.machines, Direction { from, to }, partitioned);
     }
 
     /// How many connections the world knows of, those on their way out included.

@@ -58,6 +58,46 @@ fn what_was_already_on_its_way_stalls_too_and_connecting_waits_for_the_healing()
 }
 
 #[test]
+fn a_link_that_is_lost_in_one_direction_still_carries_what_comes_back() {
+    let mut pair = Pair::new(4);
+    let [a, b] = pair.hosts;
+    pair.server.receive(pair.far, receive_op(100), RECEIVE);
+    pair.client.receive(pair.near, receive_op(100), RECEIVE);
+    pair.world.partition_one_way(a, b, true);
+    pair.client.send(pair.near, batch(b"there"), SEND);
+    pair.server.send(pair.far, batch(b"back"), SEND);
+    let [at_client, at_server] = pair.settle();
+    assert!(at_server.iter().all(|done| matches!(done.payload, Payload::Send(_))), "nothing arrives there");
+    let came = at_client.iter().find(|done| matches!(done.payload, Payload::Receive(_)));
+    assert_eq!(received(came.expect("something has come back")), b"back");
+    pair.world.partition_one_way(a, b, false);
+    let [_, at_server] = pair.settle();
+    assert_eq!(received(&at_server[0]), b"there");
+}
+
+#[test]
+fn each_way_to_a_host_has_a_link_of_its_own() {
+    let mut pair = Pair::new(5);
+    let [a, b] = pair.hosts;
+    let way = pair.world.add_way(b, "another way");
+    assert_ne!(pair.world.address(way), pair.world.address(b));
+    listen(&mut pair.server, pair.world.socket_address(way, 4420));
+    pair.world.partition(a, b, true);
+    connect(&mut pair.client, pair.world.socket_address(way, 4420));
+    let [at_client, at_server] = pair.settle();
+    assert_eq!((at_client.len(), at_server.len()), (1, 1), "the other way is well");
+    assert!(at_client[0].result.is_ok(), "connected");
+    pair.world.cut_links(a, way);
+    pair.client.receive(pair.near, receive_op(1), RECEIVE);
+    let [at_client, _] = pair.settle();
+    assert!(at_client.is_empty(), "the first connection was not cut");
+    pair.world.crash(b);
+    pair.world.partition(a, b, false);
+    let [at_client, _] = pair.settle();
+    assert_eq!(errno_of(&at_client[0]), Some(libc::ECONNRESET), "it is one host");
+}
+
+#[test]
 fn an_end_may_learn_late_that_the_other_has_given_up_and_gets_nothing_more_before() {
     let mut waited = Vec::new();
     for seed in 0..20 {

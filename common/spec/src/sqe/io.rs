@@ -2,7 +2,7 @@
 
 use zerocopy::little_endian::{U16, U32, U64};
 
-use super::{IoOpcode, SubmissionEntry};
+use super::{AbortDword10, IoOpcode, SubmissionEntry};
 use crate::macros::{bits, open_enum, wire};
 
 bits! {
@@ -136,6 +136,44 @@ bits! {
 
 /// Constructors and accessors of I/O commands. Counts of blocks are at least one and at most 65,536.
 impl SubmissionEntry {
+    /// Cancel one command of the queue `sqid`, on which this is sent.
+    pub fn cancel(cid: u16, nsid: u32, sqid: u16, canceled_cid: u16) -> Self {
+        Self::cancel_of(
+            cid,
+            nsid,
+            AbortDword10::default().with_sqid(sqid).with_cid(canceled_cid),
+            CancelAction::SINGLE,
+        )
+    }
+
+    /// Cancel all commands of the queue `sqid`, on which this is sent, for one namespace or for all (FFFFFFFFh).
+    pub fn cancel_all(cid: u16, nsid: u32, sqid: u16) -> Self {
+        Self::cancel_of(
+            cid,
+            nsid,
+            AbortDword10::default().with_sqid(sqid).with_cid(u16::MAX),
+            CancelAction::MULTIPLE,
+        )
+    }
+
+    fn cancel_of(cid: u16, nsid: u32, dword10: AbortDword10, action: CancelAction) -> Self {
+        Self {
+            cdw10: U32::new(dword10.bits()),
+            cdw11: U32::new(CancelDword11::default().with_action(action).bits()),
+            ..Self::new(IoOpcode::CANCEL.0, cid, nsid)
+        }
+    }
+
+    /// Action Code, of Cancel.
+    pub fn cancel_action(&self) -> CancelAction {
+        CancelDword11::from_bits(self.cdw11.get()).action()
+    }
+
+    /// The command to be ended, of Abort and Cancel.
+    pub fn aborted_command(&self) -> AbortDword10 {
+        AbortDword10::from_bits(self.cdw10.get())
+    }
+
     /// Read `blocks` blocks from `slba`.
     pub fn read(cid: u16, nsid: u32, slba: u64, blocks: u32) -> Self {
         Self::new(IoOpcode::READ.0, cid, nsid).with_blocks(slba, blocks)
@@ -250,6 +288,16 @@ mod tests {
     use zerocopy::IntoBytes;
 
     use super::*;
+
+    #[test]
+    fn a_cancel_has_its_golden_bytes() {
+        let entry = SubmissionEntry::cancel_all(0x0102, u32::MAX, 0x0304);
+        assert_eq!(entry.as_bytes()[..8], [0x18, 0x40, 0x02, 0x01, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(entry.as_bytes()[40..48], [0x04, 0x03, 0xff, 0xff, 1, 0, 0, 0]);
+        let one = SubmissionEntry::cancel(1, 2, 3, 4);
+        assert_eq!((one.cancel_action(), one.aborted_command().cid()), (CancelAction::SINGLE, 4));
+        assert_eq!(CancelResult::from_bits(0x0002_0001).deferred(), 2);
+    }
 
     #[test]
     fn a_write_has_its_golden_bytes() {

@@ -69,6 +69,7 @@ impl Pair {
         let mut other = options(&peers[1]).url;
         other.host = HostName::Name("localhost".to_owned());
         all.further_urls = vec![other];
+        all.replay_delay = None;
         change(&mut all);
         let controller = host.attach(all);
         Self { host, peers, controller, done: Vec::new(), told: Vec::new() }
@@ -130,24 +131,7 @@ fn lost(of: PathId) -> impl Fn(&HostEvent) -> bool {
     move |event| matches!(event, HostEvent::Lost { path, .. } if *path == of)
 }
 
-#[test]
-fn what_a_lost_path_has_not_answered_goes_by_the_other_only_when_it_is_over() {
-    let mut pair = Pair::attached(|_| {});
-    pair.lose_one();
-    pair.write(3);
-    pair.until("the other path answers", |pair| pair.done.len() == 1);
-    assert_eq!(pair.ended(), [(3, Ok(()))]);
-    assert_eq!(pair.peers[1].executed, [1], "the path that is lost may still execute its two");
-    assert_eq!(pair.host.outstanding(pair.controller), 2);
-    pair.peers[0].faults.reject = false;
-    pair.until("they go on", |pair| pair.done.len() == 3);
-    assert!(pair.is_told(ready(ONE)), "the path that comes back says that they are over");
-    assert_eq!(pair.ended(), [(3, Ok(())), (1, Ok(())), (2, Ok(()))], "in their order");
-    assert_eq!(pair.peers[1].executed, [1, 1, 1], "by the path in use");
-    let blocks = [1, 2, 3].map(|lba| pair.peers[1].memory[lba * BLOCK]);
-    assert_eq!(blocks, [1, 2, 3]);
-    assert!(!pair.is_told(lost(OTHER)));
-}
+mod lost;
 
 #[test]
 fn a_path_that_is_given_up_fails_what_is_held_for_it_and_nothing_of_another() {
@@ -366,7 +350,8 @@ fn a_log_page_of_access_states_that_cannot_be_is_refused() {
     };
     let mut pair = Pair::attaching(prepare, |_| {});
     pair.until("it fails", |pair| !pair.host.is_attached(pair.controller));
-    let sentence = |event: &HostEvent| matches!(event, HostEvent::Failed { error, .. } if error.to_string().contains("it has group 1 twice"));
+    let is_twice = |error: &ConnectError| error.to_string().contains("it has group 1 twice");
+    let sentence = |event: &HostEvent| matches!(event, HostEvent::Failed { error, .. } if is_twice(error));
     assert!(pair.is_told(sentence), "{:?}", pair.told);
 }
 
@@ -377,6 +362,7 @@ fn a_path_that_was_lost_is_used_again_when_it_has_been_well_for_a_while() {
         |options| {
             options.reconnect.delay = Duration::from_millis(10);
             options.paths.well_for = Duration::from_millis(400);
+            options.replay_delay = Some(Duration::ZERO);
         },
     );
     pair.peers[0].faults.cut_after = Some(0);

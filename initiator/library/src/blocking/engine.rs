@@ -202,7 +202,7 @@ impl Engine {
         let mut paths = parts.next().unwrap_or_default();
         for other in parts.flatten() {
             if let Some(path) = paths.iter_mut().find(|path| path.id == other.id) {
-                path.add(other);
+                path.add(&other);
             }
         }
         paths
@@ -564,21 +564,15 @@ impl Dispatcher {
             }
             HostEvent::NamespacesChanged { .. } => self.update_view(host, controller),
             HostEvent::Lost { path, error, .. } => {
-                self.ready_paths.remove(path);
-                if !self.ready_paths.is_empty() {
-                    return;
+                if self.path_is_not_ready(*path) {
+                    tracing::debug!(%error, "I/O waits");
+                    self.reauthenticated(&Err(error.clone()));
                 }
-                tracing::debug!(%error, "I/O waits");
-                self.connection_is(|before| match before {
-                    Connection::Connected => Connection::Lost { since: SystemTime::now() },
-                    lost => lost,
-                });
-                self.reauthenticated(&Err(error.clone()));
             }
             HostEvent::PathAdded { path, .. } => tracing::info!(%path, "path added"),
             HostEvent::PathRemoved { path, .. } => {
-                self.ready_paths.remove(path);
                 tracing::info!(%path, "path removed");
+                self.path_is_not_ready(*path);
             }
             HostEvent::FailedOver { from, to, after, .. } => {
                 tracing::info!(%from, %to, ?after, "failed over");
@@ -695,6 +689,19 @@ impl Dispatcher {
                 self.snapshot = Some(Arc::new(RwLock::new(snapshot)));
             }
         }
+    }
+
+    /// A path takes no commands any more. Says whether none does.
+    fn path_is_not_ready(&mut self, path: PathId) -> bool {
+        self.ready_paths.remove(&path);
+        let none = self.ready_paths.is_empty();
+        if none {
+            self.connection_is(|before| match before {
+                Connection::Connected => Connection::Lost { since: SystemTime::now() },
+                lost => lost,
+            });
+        }
+        none
     }
 
     /// The connection is another one than before.

@@ -97,6 +97,11 @@ impl Followers {
         1 + self.list.len() as u16
     }
 
+    /// The attempt to connect, counted.
+    pub(super) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
     /// Has those that take part in this path take part in another one, too: which follows `leader`, and has these
     /// options. Returns them as the followers of that path.
     pub(crate) fn invite(
@@ -123,16 +128,6 @@ impl Followers {
             }
         }
         invited
-    }
-
-    /// An engine has ended, and will not join.
-    pub(crate) fn has_left(&mut self, engine: u16) {
-        let index = usize::from(engine).checked_sub(1);
-        if let Some(one) = index.and_then(|index| self.list.get_mut(index))
-            && one.state == State::Absent
-        {
-            one.state = State::Left;
-        }
     }
 
     /// Tells all of them.
@@ -173,6 +168,11 @@ impl Followers {
             ToLeader::AccessIsNews => return Some(Request::ReadAccess),
             ToLeader::Abort { qid, cid } => return Some(Request::Abort { qid, cid }),
             ToLeader::Detach { orderly } => return Some(Request::Detach { orderly }),
+            ToLeader::LeftBefore => {
+                if one.state == State::Absent {
+                    one.state = State::Left;
+                }
+            }
             ToLeader::Left => {
                 let connected = one.state.has_connections();
                 (one.state, one.link) = (State::Left, None);

@@ -124,6 +124,11 @@ impl LeaderLink {
         self.mailbox.send(Message::ToLeader { path: self.leader, engine: self.engine, what })
     }
 
+    /// The attempt to connect that the queues belong to.
+    pub(super) fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
     /// The leader has this engine connect its queues.
     pub(super) fn begin_attempt(&mut self, attempt: u32) {
         (self.attempt, self.orderly) = (attempt, true);

@@ -5,16 +5,20 @@
 //! own, and does what the leader says. When any connection is lost, all of them end. The leader connects again only
 //! when every engine has reported that nothing of it is in flight any more.
 //!
-//! [`Path`] only coordinates. Its parts own their state and decide: [`phase`] which phase follows, [`sequence`] which
+//! [`Path`] only coordinates. Its parts own their state and decide: [`life`] what it is and [`phase`] which phase follows,
+//! [`association`] what there is of a connected controller, [`sequence`] which
 //! command of attaching follows, [`queues`] what is outstanding and overdue, [`liveness`] when a loss is over,
 //! [`followers`] and [`leader`] what engines ask of each other. The path does what they say.
 
 mod admin;
+mod association;
 mod connector;
 mod followers;
+pub(crate) mod instance;
 mod io_queues;
 mod keep_alive;
 mod leader;
+mod life;
 mod liveness;
 mod notices;
 mod phase;
@@ -35,30 +39,32 @@ use ringfab_spec::CompletionEntry;
 use crate::command::{Command, Owner};
 use crate::error::{Cause, ConnectError, Step, SubmitError};
 use crate::messages::{Message, ToFollower, ToLeader, Worked};
-use crate::namespace::{ControllerInfo, Namespace};
+use crate::namespace::Namespace;
 use crate::options::ConnectOptions;
-use crate::path_status::{PathLoss, PathState, PathStatus};
+use crate::path_status::{PathLoss, PathStatus};
 use crate::request::{AdminRequest, Asked, PathHandle, Refused};
 use crate::resources::Resources;
-use crate::retry::RetryDelays;
 use crate::transport::{Arrival, ConnectionEvent, NotSent};
-use crate::url::{HostName, Url};
+use crate::url::Url;
 use crate::wire::{self, answers};
 use crate::work;
 pub(crate) use admin::ADMIN_WAITING_MAX;
+use association::Association;
 use connector::Connector;
 pub(crate) use connector::QueueShare;
 pub(crate) use followers::Followers;
 use followers::Request;
+use instance::Instances;
+pub(crate) use instance::{Instance, LostEntry, ResetAnswer, ResetEntry};
 pub(crate) use io_queues::{IoQueues, SLOW_IO};
-use keep_alive::KeepAlive;
+use keep_alive::KeepAliveDue;
 pub use leader::SharedController;
 pub(crate) use leader::{FinalError, LeaderLink, SharedPath};
+use life::Life;
 use liveness::Liveness;
 pub(crate) use notices::{AGAIN as NOTICE_AGAIN, FIRST as NOTICE_FIRST, seconds};
 use notices::{Notices, Wait};
 use phase::{After, Phase, Trigger};
-use queues::Queues;
 pub(crate) use reports::{PathEvent, Reports};
 pub(crate) use role::Role;
 use sequence::{Action, Context, Disconnection, Sequence, SequenceStep};
@@ -66,21 +72,18 @@ use timers::{Timer, Timers};
 
 /// A way to a subsystem, or this engine's part of it.
 pub(crate) struct Path {
-    handle: PathHandle,
-    options: Arc<ConnectOptions>,
-    phase: Phase,
-    role: Role,
-    queues: Queues,
-    sequence: Sequence,
-    keep_alive: KeepAlive,
-    liveness: Liveness,
+    pub(crate) life: Life,
+    /// What this engine is for the controller.
+    pub(crate) role: Role,
+    pub(crate) association: Association,
+    /// Whether it works, which the volumes know, too.
+    pub(crate) liveness: Liveness,
     timers: Timers,
     notices: Notices,
-    /// What the controller said of itself, once it was ready.
-    info: Option<ControllerInfo>,
-    /// Why it closes, unless that was asked for.
-    trouble: Option<ConnectError>,
-    reports: Reports,
+    /// Which instances its controller was and is.
+    pub(crate) instances: Instances,
+    /// What the volumes are to be told.
+    pub(crate) reports: Reports,
 }
 
 impl Path {
@@ -97,7 +100,7 @@ impl Path {
         let connector = Connector::new(handle, options.clone(), share, resources);
         let mut this = Self::new(handle, options, Role::Leader(followers), connector);
         if persists {
-            this.liveness.persist(resources.now(), this.options.reconnect);
+            this.liveness.persist(resources.now(), this.life.options.reconnect);
         }
         this.advance(resources, Trigger::Attempt);
         this
@@ -118,30 +121,15 @@ impl Path {
 
     fn new(handle: PathHandle, options: Arc<ConnectOptions>, role: Role, connector: Connector) -> Self {
         Self {
-            handle,
-            phase: Phase::Delay,
             role,
-            sequence: Sequence::new(options.clone(), connector.share()),
-            queues: Queues::new(connector, &options.timeouts),
-            keep_alive: KeepAlive::default(),
+            association: Association::new(&options, connector),
             liveness: Liveness::default(),
             timers: Timers::default(),
             notices: Notices::new(options.url.peer()),
-            info: None,
-            trouble: None,
+            instances: Instances::default(),
             reports: Reports::default(),
-            options,
+            life: Life::new(handle, options),
         }
-    }
-
-    /// What the controller said of itself, once it was ready.
-    pub(crate) fn info(&self) -> Option<&ControllerInfo> {
-        self.info.as_ref()
-    }
-
-    /// What the controller says about trying again.
-    pub(crate) fn retry_delays(&self) -> &RetryDelays {
-        &self.sequence.facts().retry_delays
     }
 
     /// The controller's name for people.
@@ -149,137 +137,73 @@ impl Path {
         self.notices.peer()
     }
 
-    /// Whether it is being left, or was given up.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.phase.is_final()
-    }
-
-    /// Whether it was never ready, and has failed at least once.
-    pub(crate) fn has_failed_at_first(&self) -> bool {
-        self.info.is_none() && self.liveness.has_failed()
-    }
-
-    /// Whether it leads to this address.
-    pub(crate) fn leads_to(&self, url: &Url) -> bool {
-        let own = &self.options.url;
-        let same = own.host == url.host && own.port == url.port;
-        let connected = match (&url.host, self.queues.connector.known_address()) {
-            (HostName::Address(address), Some(known)) => {
-                address.ip() == known.ip() && url.port == known.port()
-            }
-            _ => false,
-        };
-        own.transport == url.transport && (same || connected)
-    }
-
-    /// Whether it has ended for good.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.phase == Phase::Gone
-    }
-
     /// The I/O queues, if I/O can be sent, though perhaps not at this moment.
     #[inline]
     pub(crate) fn io(&self) -> Option<&IoQueues> {
-        self.phase.takes_io().then_some(&self.queues.io)
+        self.life.phase.takes_io().then_some(&self.association.queues.io)
     }
 
     /// The same, to send I/O.
     #[inline]
     pub(crate) fn io_mut(&mut self) -> Option<&mut IoQueues> {
-        self.phase.takes_io().then_some(&mut self.queues.io)
+        self.life.phase.takes_io().then_some(&mut self.association.queues.io)
     }
 
-    /// Commands of the caller without an answer.
-    pub(crate) fn outstanding(&self) -> usize {
-        self.queues.outstanding()
+    /// Whether it was never ready, and has failed at least once.
+    pub(crate) fn has_failed_at_first(&self) -> bool {
+        !self.life.was_ready() && self.liveness.has_failed()
+    }
+
+    /// Whether it leads to this address.
+    pub(crate) fn leads_to(&self, url: &Url) -> bool {
+        self.life.leads_to(url, self.association.queues.connector.known_address())
     }
 
     /// What is known of it, for people. The volumes know the rest.
     pub(crate) fn status(&self, now: Time) -> PathStatus {
-        let (commands, bytes) = self.queues.io.counters();
         let failed = self.liveness.last_error().zip(self.liveness.loss());
-        PathStatus {
-            id: self.handle.path,
-            url: self.options.url.clone(),
-            address: self.queues.connector.known_address(),
-            cntlid: self.info.as_ref().map(|info| info.cntlid),
-            state: match self.phase {
-                Phase::Live => PathState::Ready,
-                phase if phase.is_final() => PathState::Leaving,
-                phase if phase.is_attaching() && self.info.is_none() && failed.is_none() => {
-                    PathState::Attaching
-                }
-                _ => PathState::Lost,
-            },
-            groups: Vec::new(),
-            commands,
-            bytes,
-            outstanding: self.queues.io.outstanding(),
-            losses: 0,
-            last_loss: failed
-                .map(|(error, loss)| PathLoss { ago: now.since(loss.since()), error: error.clone() }),
-            last_failover: None,
-        }
-    }
-
-    /// What it is called, and how it is connected.
-    pub(crate) fn handle(&self) -> PathHandle {
-        self.handle
-    }
-
-    /// The other addresses of its name, once it is connected to one, if each is to be a path.
-    pub(crate) fn keep_address(&mut self) -> Vec<HostName> {
-        self.queues.connector.keep_address()
+        let mut status = PathStatus::new(self.life.handle.path, self.life.options.url.clone());
+        status.cntlid = self.life.info().map(|info| info.cntlid);
+        status.state = self.life.state(failed.is_some());
+        status.last_loss =
+            failed.map(|(error, loss)| PathLoss { ago: now.since(loss.since()), error: error.clone() });
+        self.association.count(&mut status);
+        status
     }
 
     /// It has failed before anything was ready, and so have all others: it is given up.
     pub(crate) fn give_up(&mut self, resources: &mut Resources) {
-        self.trouble = self.liveness.last_error().cloned();
+        self.life.trouble = self.liveness.last_error().cloned();
         self.advance(resources, Trigger::GiveUp);
         self.check_closed(resources);
-    }
-
-    /// What the volumes are to be told.
-    pub(crate) fn reports(&mut self) -> &mut Reports {
-        &mut self.reports
-    }
-
-    /// Whether it works, which the volumes know, too.
-    pub(crate) fn liveness(&mut self) -> &mut Liveness {
-        &mut self.liveness
-    }
-
-    /// What this engine is for the controller.
-    pub(crate) fn role(&self) -> &Role {
-        &self.role
     }
 
     /// Goes on to the next phase, as the table of phases says, and begins with what it is for. Says whether there was a
     /// next one.
     fn advance(&mut self, resources: &mut Resources, trigger: Trigger) -> bool {
-        let Some(next) = self.phase.next(trigger) else { return false };
-        let before = mem::replace(&mut self.phase, next);
+        let Some(next) = self.life.phase.next(trigger) else { return false };
+        let before = mem::replace(&mut self.life.phase, next);
         match next {
             Phase::Resolving => self.resolve(resources),
             Phase::Connecting => {
                 self.timers.phase = Time::MAX;
-                self.timers.resume_attempt(self.sequence.attach_limit());
-                if let Err(error) = self.queues.connect_admin(resources) {
+                self.timers.resume_attempt(self.association.sequence.attach_limit());
+                if let Err(error) = self.association.queues.connect_admin(resources) {
                     self.lose(resources, Step::Connect, Cause::Local(error.to_string()));
                 }
             }
             Phase::Setup => self.run(resources, Sequence::attach),
             Phase::Live => {
-                self.notices.ready(resources.now(), self.info.is_some(), &self.liveness);
+                self.notices.ready(resources.now(), self.life.info.is_some(), &self.liveness);
                 self.timers.end_attempt();
-                self.timers.repeat_authentication(resources.now(), &self.options);
+                self.timers.repeat_authentication(resources.now(), &self.life.options);
                 self.liveness.begin(resources.now());
             }
             Phase::Draining => {
                 self.reports.push(PathEvent::Drain);
-                self.queues.admin.retry_due(resources, Time::MAX);
+                self.association.queues.admin.retry_due(resources, Time::MAX);
                 if self.role.leads() {
-                    self.timers.shutdown = resources.now() + self.options.timeouts.shutdown;
+                    self.timers.shutdown = resources.now() + self.life.options.timeouts.shutdown;
                     self.notices.begin_wait(resources.now());
                     self.role.tell_followers(&ToFollower::Drain);
                 }
@@ -298,12 +222,12 @@ impl Path {
     /// Starts an attempt with the first step, finding the address.
     fn resolve(&mut self, resources: &mut Resources) {
         let now = resources.now();
-        self.timers.begin_attempt(now, self.options.timeouts.attach);
-        self.timers.phase = now + self.options.timeouts.resolve;
+        self.timers.begin_attempt(now, self.life.options.timeouts.attach);
+        self.timers.phase = now + self.life.options.timeouts.resolve;
         if self.liveness.loss().is_none() {
             self.notices.begin_wait(now);
         }
-        match self.queues.connector.resolve(resources) {
+        match self.association.queues.connector.resolve(resources) {
             Ok(true) => drop(self.advance(resources, Trigger::Address)),
             Ok(false) => {}
             Err(cause) => self.lose(resources, cause.first_step(), cause),
@@ -313,14 +237,14 @@ impl Path {
     /// Takes the answer of a thread, of the resolver or of a worker.
     pub(crate) fn on_thread(&mut self, resources: &mut Resources, answer: Message) {
         match answer {
-            Message::Resolved(resolved) if self.phase == Phase::Resolving => {
-                match self.queues.connector.on_resolved(resolved) {
+            Message::Resolved(resolved) if self.life.phase == Phase::Resolving => {
+                match self.association.queues.connector.on_resolved(resolved) {
                     Some(Ok(())) => drop(self.advance(resources, Trigger::Address)),
                     Some(Err(cause)) => self.lose(resources, cause.first_step(), cause),
                     None => {}
                 }
             }
-            Message::Worked(Worked { task, done, .. }) if self.phase.is_connected() => {
+            Message::Worked(Worked { task, done, .. }) if self.life.phase.is_connected() => {
                 self.run(resources, |sequence, context| sequence.on_work(context, task, done));
             }
             _ => {}
@@ -334,39 +258,32 @@ impl Path {
         resources: &mut Resources,
         decide: impl FnOnce(&mut Sequence, &mut Context<'_>) -> Action,
     ) {
-        let mut context = Context {
-            now: resources.now(),
-            pool: &resources.pool,
-            io: &self.queues.io,
-            secured: self.queues.connector.psks().is_some(),
-            replacement: None,
-            keep_alive: &mut self.keep_alive,
-            reports: &mut self.reports,
-        };
-        let action = decide(&mut self.sequence, &mut context);
-        context.replacement.take().into_iter().for_each(|psk| self.queues.connector.secure(psk));
-        self.timers.extend_attempt(self.sequence.attach_limit());
-        self.queues.admin.set_aborts_max(self.sequence.facts().controller.aborts_max);
+        let now = resources.now();
+        let action = self.association.decide(now, &resources.pool, &mut self.reports, decide);
+        self.timers.extend_attempt(self.association.sequence.attach_limit());
         match action {
             Action::Nothing => {}
             Action::Send { number, command } => {
                 self.timers.phase = Time::MAX;
-                let Err((command, reason)) = self.queues.send(resources, number, command) else { return };
-                self.sequence.take_back(*command);
-                if self.phase.takes_io() && reason == NotSent::Busy {
-                    return self.timers.phase = self.queues.hold(resources.now(), number);
+                let Err((command, reason)) = self.association.queues.send(resources, number, command) else {
+                    return;
+                };
+                self.association.sequence.take_back(*command);
+                if self.life.phase.takes_io() && reason == NotSent::Busy {
+                    return self.timers.phase = self.association.queues.hold(resources.now(), number);
                 }
                 tracing::debug!(peer = self.peer(), ?reason, "a command of the sequence could not be sent");
                 self.lose(resources, self.step(), Cause::Protocol("the queue takes no command"));
             }
             Action::Work { number, task, limit } => {
                 self.timers.phase = resources.now() + limit;
-                if let Err(cause) = work::start(task, self.handle, number, resources) {
+                if let Err(cause) = work::start(task, self.life.handle, number, resources) {
                     self.lose(resources, self.step(), cause);
                 }
             }
             Action::ConnectQueue { number, size, in_capsule_bytes_max } => {
-                let connected = self.queues.connect_io(resources, number, size, in_capsule_bytes_max);
+                let connected =
+                    self.association.queues.connect_io(resources, number, size, in_capsule_bytes_max);
                 if let Err(error) = connected {
                     self.lose(resources, Step::IoQueues, Cause::Local(error.to_string()));
                 }
@@ -374,7 +291,7 @@ impl Path {
             Action::ConnectFollowers => connect_followers(self, resources),
             Action::RepeatAt(at) => self.timers.phase = at,
             Action::Secure(psk) => {
-                self.queues.connector.secure(psk);
+                self.association.queues.connector.secure(psk);
                 self.advance(resources, Trigger::Secured);
             }
             Action::Leave => drop(self.advance(resources, Trigger::Leave)),
@@ -385,7 +302,7 @@ impl Path {
     /// Takes an event of the connection of one of its queues.
     pub(crate) fn on_event(&mut self, resources: &mut Resources, number: u16, event: ConnectionEvent) {
         if !matches!(event, ConnectionEvent::Established { .. })
-            && let Some(queue) = self.queues.get_mut(number)
+            && let Some(queue) = self.association.queues.get_mut(number)
         {
             queue.ended();
         }
@@ -394,12 +311,13 @@ impl Path {
             ConnectionEvent::Rejected(why) => self.lose(resources, Step::Mpa, Cause::Rejected(why)),
             // The admin queue first tries the older identity of the key, and the other addresses of the name.
             ConnectionEvent::ConnectFailed { step, .. }
-                if self.phase == Phase::Connecting && self.queues.connector.next_attempt(step) =>
+                if self.life.phase == Phase::Connecting
+                    && self.association.queues.connector.next_attempt(step) =>
             {
                 self.advance(resources, Trigger::Address);
             }
             ConnectionEvent::ConnectFailed { step, cause } => {
-                self.lose(resources, step, self.queues.connector.explain(cause));
+                self.lose(resources, step, self.association.queues.connector.explain(cause));
             }
             ConnectionEvent::Disconnected(reason) => self.on_disconnected(resources, number, reason),
         }
@@ -407,17 +325,17 @@ impl Path {
     }
 
     fn on_established(&mut self, resources: &mut Resources, number: u16, credits: Option<u16>) {
-        if matches!(self.phase, Phase::Closing(_)) {
+        if matches!(self.life.phase, Phase::Closing(_)) {
             return;
         }
         let violation = match credits {
             None => "an accept without the private data of NVMe/RDMA",
             Some(0) => "a controller that can receive no command",
             Some(credits) => {
-                if let Some(queue) = self.queues.get_mut(number) {
+                if let Some(queue) = self.association.queues.get_mut(number) {
                     queue.set_credits(credits);
                 }
-                let (peer, qid) = (self.peer(), self.queues.qid(number));
+                let (peer, qid) = (self.peer(), self.association.queues.qid(number));
                 tracing::debug!(peer, qid, credits, "queue pair established");
                 return match number {
                     0 => drop(self.advance(resources, Trigger::Connected)),
@@ -430,16 +348,16 @@ impl Path {
 
     /// A connection has ended.
     fn on_disconnected(&mut self, resources: &mut Resources, number: u16, reason: DisconnectReason) {
-        match self.sequence.on_disconnected(number) {
+        match self.association.sequence.on_disconnected(number) {
             Disconnection::Expected => {}
             Disconnection::Answer => {
-                let queue = self.queues.get_mut(number);
+                let queue = self.association.queues.get_mut(number);
                 let unanswered = queue.and_then(|queue| queue.pop(&mut resources.transports));
-                self.keep(unanswered);
+                self.association.keep(&mut self.reports, unanswered);
                 self.run(resources, |sequence, context| sequence.on_queue_ended(context, number));
             }
             // The leader has the controller shut down.
-            Disconnection::Loss if self.phase == Phase::Shutdown && !self.role.leads() => {}
+            Disconnection::Loss if self.life.phase == Phase::Shutdown && !self.role.leads() => {}
             Disconnection::Refused(cause) => self.lose(resources, Step::Authenticate, cause),
             Disconnection::Loss => self.lose(resources, self.step(), Cause::Disconnected(reason)),
         }
@@ -454,38 +372,38 @@ impl Path {
         entry: Option<&CompletionEntry>,
         arrival: Arrival,
     ) -> Option<Box<Command>> {
-        if !self.phase.is_connected() {
+        if !self.life.phase.is_connected() {
             return None;
         }
         let Some(entry) = entry else {
             self.lose(resources, self.step(), Cause::Protocol("a response that is not 16 bytes long"));
             return None;
         };
-        let queue = self.queues.get_mut(number)?;
+        let queue = self.association.queues.get_mut(number)?;
         match queue.answer(&mut resources.transports, entry, arrival) {
             Ok(command) => {
                 if !entry.status().is_success() {
-                    self.notices.failed(self.queues.qid(number), &command, entry);
+                    self.notices.failed(self.association.queues.qid(number), &command, entry);
                 }
                 if let Owner::Io(_) = command.owner {
                     return Some(command);
                 }
                 if number != 0 {
-                    self.queues.io.note_sequence_answer();
+                    self.association.queues.io.note_sequence_answer();
                 }
                 self.on_admin_answer(resources, command, entry);
             }
             Err((command, violation)) => {
-                let (qid, cid) = (self.queues.qid(number), entry.cid.get());
+                let (qid, cid) = (self.association.queues.qid(number), entry.cid.get());
                 tracing::warn!(
                     peer = self.peer(),
-                    index = self.handle.controller.0.index,
+                    index = self.life.handle.controller.0.index,
                     qid,
                     cid,
                     violation,
                     "protocol violation"
                 );
-                self.keep(command);
+                self.association.keep(&mut self.reports, command);
                 self.lose(resources, self.step(), Cause::Protocol(violation));
             }
         }
@@ -500,17 +418,23 @@ impl Path {
             Owner::Io(_) | Owner::Abort => {}
             Owner::Admin(_) => {
                 self.liveness.admin_has_worked();
-                let retry = (&self.sequence.facts().retry_delays, &self.options.reconnect);
-                self.queues.admin.answered(resources, self.handle.controller, command, entry, retry);
+                let retry = (&self.association.sequence.facts().retry_delays, &self.life.options.reconnect);
+                self.association.queues.admin.answered(
+                    resources,
+                    self.life.handle.controller,
+                    command,
+                    entry,
+                    retry,
+                );
             }
             Owner::Sequence => {
                 self.run(resources, |sequence, context| sequence.on_answer(context, *command, entry));
             }
             Owner::KeepAlive => {
-                if self.liveness.is_idle(self.queues.activity()) {
+                if self.liveness.is_idle(self.association.queues.activity()) {
                     self.liveness.admin_has_worked();
                 }
-                if let Err(cause) = self.keep_alive.on_answer(status) {
+                if let Err(cause) = self.association.keep_alive.on_answer(resources.now(), status) {
                     self.lose(resources, Step::Live, cause);
                 }
             }
@@ -519,9 +443,12 @@ impl Path {
                 tracing::debug!(peer = self.peer(), %status, "no asynchronous events");
             }
             Owner::AsyncEvent => self.on_async_event(resources, entry),
+            Owner::Reset(_) | Owner::ResetLog | Owner::LostHostLog => {
+                instance::on_answer(self, &command, entry);
+            }
         }
-        if self.phase.is_connected() {
-            self.queues.admin.send_waiting(resources);
+        if self.life.phase.is_connected() {
+            self.association.queues.admin.send_waiting(resources);
         }
     }
 
@@ -530,29 +457,22 @@ impl Path {
     fn on_async_event(&mut self, resources: &mut Resources, entry: &CompletionEntry) {
         let changed = answers::is_namespace_change(entry);
         tracing::info!(peer = self.peer(), dw0 = entry.dw0.get(), changed, "asynchronous event");
+        instance::on_event(self, resources, entry);
         if answers::is_discovery_log_change(entry) {
             self.reports.push(PathEvent::DiscoveryLogChanged);
         }
-        if changed && self.phase == Phase::Live {
+        if changed && self.life.phase == Phase::Live {
             self.reports.push(PathEvent::NamespacesChanged);
             self.role.tell_followers(&ToFollower::Changed);
             self.run(resources, Sequence::rescan);
         }
-        if answers::is_access_change(entry) && self.phase == Phase::Live {
+        if answers::is_access_change(entry) && self.life.phase == Phase::Live {
             self.run(resources, Sequence::read_access);
         }
-        self.queues.admin.send(resources, Command::new(wire::async_event_request(), Owner::AsyncEvent));
-    }
-
-    /// Keeps a command whose answer does not count: I/O for a replay, an admin command to be told of its end.
-    fn keep(&mut self, command: Option<Box<Command>>) {
-        let Some(command) = command else { return };
-        match command.owner {
-            Owner::Io(_) => self.reports.give_back(command),
-            Owner::Admin(_) => self.queues.admin.keep(command),
-            Owner::Sequence => self.sequence.take_back(*command),
-            Owner::KeepAlive | Owner::AsyncEvent | Owner::Abort => {}
-        }
+        self.association
+            .queues
+            .admin
+            .send(resources, Command::new(wire::async_event_request(), Owner::AsyncEvent));
     }
 
     /// What the volumes say of the controller that was identified: that it has these namespaces and I/O can run, or
@@ -565,20 +485,26 @@ impl Path {
                 return self.check_closed(resources);
             }
         };
-        let reconnected = self.liveness.loss().is_some() && self.info.is_some();
+        let reconnected = self.liveness.loss().is_some() && self.life.info.is_some();
         if !self.advance(resources, Trigger::Ready) {
             return;
         }
-        let facts = self.sequence.facts();
-        let info = facts.describe(self.keep_alive.timeout());
-        self.role.tell_live(&info, namespaces, &self.sequence, reconnected);
+        let facts = self.association.sequence.facts();
+        let info = facts.describe(self.association.keep_alive.timeout());
+        let lost_paths = &facts.controller.lost_paths;
+        let instance = Instance::new(info.cntlid, lost_paths, info.keep_alive, &self.life.options);
+        self.instances.begin(self.role.connection(), Some(instance));
+        self.role.tell_live(&info, namespaces, &self.association.sequence, reconnected);
         self.reports.push(PathEvent::Ready { reconnected });
         // A discovery controller need not have events, and only that of its log page concerns us.
-        let is_discovery = info.discovery || self.options.url.is_discovery();
+        let is_discovery = info.discovery || self.life.options.url.is_discovery();
         if !is_discovery || info.discovery_log_events {
-            self.queues.admin.send(resources, Command::new(wire::async_event_request(), Owner::AsyncEvent));
+            self.association
+                .queues
+                .admin
+                .send(resources, Command::new(wire::async_event_request(), Owner::AsyncEvent));
         }
-        self.info = Some(info);
+        self.life.info = Some(info);
     }
 
     /// Starts an admin command, or lets it wait for room.
@@ -587,14 +513,14 @@ impl Path {
         resources: &mut Resources,
         request: AdminRequest,
     ) -> Result<(), Refused<AdminRequest>> {
-        let taken = match self.phase {
+        let taken = match self.life.phase {
             _ if !self.role.leads() => Err(SubmitError::NoCommand("an admin queue on this engine")),
-            Phase::Live => self.queues.admin.check_room(),
+            Phase::Live => self.association.queues.admin.check_room(),
             Phase::Draining | Phase::Shutdown | Phase::Gone => Err(SubmitError::Gone),
             _ => Err(SubmitError::NotReady),
         };
         match taken {
-            Ok(()) => self.queues.admin.send(resources, Command::from_admin(request)),
+            Ok(()) => self.association.queues.admin.send(resources, Command::from_admin(request)),
             Err(reason) => return Err(Refused { reason, request }),
         }
         Ok(())
@@ -605,14 +531,14 @@ impl Path {
         if !self.role.leads() {
             return Err(SubmitError::NoCommand("an admin queue on this engine"));
         }
-        match (self.phase, asked) {
+        match (self.life.phase, asked) {
             (phase, _) if phase.is_final() => return Err(SubmitError::Gone),
-            (Phase::Live, Asked::Reauthenticate(_)) if !self.sequence.has_authenticated() => {
+            (Phase::Live, Asked::Reauthenticate(_)) if !self.association.sequence.has_authenticated() => {
                 return Err(SubmitError::NoCommand("authentication: it has not asked for it"));
             }
             (Phase::Live, Asked::Reauthenticate(keys)) => {
                 self.run(resources, Sequence::reauthenticate(keys.map(Arc::new)));
-                self.timers.repeat_authentication(resources.now(), &self.options);
+                self.timers.repeat_authentication(resources.now(), &self.life.options);
             }
             (_, Asked::Reauthenticate(_)) => return Err(SubmitError::NotReady),
             (Phase::Live, Asked::Reset) => {
@@ -636,27 +562,17 @@ impl Path {
             Some(Request::LoseFollower) => {
                 self.lose(resources, self.step(), Cause::Local("an engine thread has ended".to_owned()));
             }
-            Some(Request::Abort { qid, cid }) if self.phase.takes_io() => {
-                self.queues.admin.abort(resources, qid, cid);
+            Some(Request::Abort { qid, cid }) if self.life.phase.takes_io() => {
+                self.association.queues.admin.abort(resources, qid, cid);
             }
             Some(Request::ReadAccess) => self.access_is_news(resources),
             Some(Request::Detach { orderly }) => self.detach(resources, orderly),
             Some(Request::Abort { .. }) | None => {}
         }
-        if self.sequence.step() == Some(SequenceStep::Followers) {
+        if self.association.sequence.step() == Some(SequenceStep::Followers) {
             self.run(resources, Sequence::repeat);
         }
         self.check_closed(resources);
-    }
-
-    /// An engine that follows elsewhere has ended.
-    pub(crate) fn follower_has_left(&mut self, resources: &mut Resources, engine: u16) {
-        if let Role::Leader(followers) = &mut self.role {
-            followers.has_left(engine);
-        }
-        if self.sequence.step() == Some(SequenceStep::Followers) {
-            self.run(resources, Sequence::repeat);
-        }
     }
 
     /// The leader tells something.
@@ -665,15 +581,16 @@ impl Path {
         match what {
             ToFollower::Connect(plan) => {
                 leader.begin_attempt(plan.attempt);
-                self.queues.connector.follow(&plan);
-                self.sequence.set_plan(&plan);
+                self.association.queues.connector.follow(&plan);
+                self.association.sequence.set_plan(&plan);
                 self.advance(resources, Trigger::Connected);
             }
             ToFollower::Live { info, namespaces, retry_delays, reconnected } => {
                 // It may have lost a connection meanwhile, which the leader has not heard of.
                 if self.advance(resources, Trigger::Ready) {
-                    self.info = Some(Arc::unwrap_or_clone(info));
-                    self.sequence.set_retry_delays(retry_delays);
+                    self.instances.begin(self.role.connection(), None);
+                    self.life.info = Some(Arc::unwrap_or_clone(info));
+                    self.association.sequence.set_retry_delays(retry_delays);
                     self.reports.push(PathEvent::Adopt(namespaces));
                     self.reports.push(PathEvent::Ready { reconnected });
                 }
@@ -688,29 +605,23 @@ impl Path {
                 }
             }
             ToFollower::Reauthenticate(keys) => self.run(resources, Sequence::reauthenticate(keys)),
-            ToFollower::Drain => drop(self.phase == Phase::Live && self.advance(resources, Trigger::Detach)),
+            ToFollower::Drain if self.life.phase == Phase::Live => {
+                self.advance(resources, Trigger::Detach);
+            }
+            ToFollower::Drain => {}
             ToFollower::Failed(error) => {
                 if leader.end() {
-                    self.trouble = Some(leader.reason(error));
+                    self.life.trouble = Some(leader.reason(error));
                     self.advance(resources, Trigger::GiveUp);
                 }
             }
             ToFollower::Detached(trouble) => {
                 if leader.end() {
-                    self.trouble = trouble;
+                    self.life.trouble = trouble;
                     self.advance(resources, Trigger::Leave);
                 }
             }
-            ToFollower::Reconnecting { attempt, delay } => {
-                self.reports.push(PathEvent::Reconnecting { attempt, delay });
-            }
-            ToFollower::Access(states) => self.reports.push(PathEvent::Access(states)),
-            ToFollower::FailFast => self.reports.push(PathEvent::FailFast),
-            ToFollower::Changed => self.reports.push(PathEvent::NamespacesChanged),
-            ToFollower::Rescanned(Some(found)) => {
-                self.reports.push(PathEvent::NamespacesFound { found: found.to_vec(), final_look: true });
-            }
-            ToFollower::Rescanned(None) => self.reports.push(PathEvent::NamespacesKept),
+            what => self.reports.told_by_leader(what),
         }
         self.check_closed(resources);
     }
@@ -718,7 +629,7 @@ impl Path {
     /// The controller has refused a command for an access state that it has not told: it is asked for all of them.
     pub(crate) fn access_is_news(&mut self, resources: &mut Resources) {
         match &self.role {
-            Role::Leader(_) if self.phase == Phase::Live => self.run(resources, Sequence::read_access),
+            Role::Leader(_) if self.life.phase == Phase::Live => self.run(resources, Sequence::read_access),
             Role::Leader(_) => {}
             Role::Follower(leader) => leader.tell(ToLeader::AccessIsNews),
         }
@@ -726,72 +637,75 @@ impl Path {
 
     /// The step that an error of now belongs to.
     fn step(&self) -> Step {
-        let running = self.sequence.step().map(SequenceStep::step);
-        self.phase.step(self.options.url.transport, running)
+        let running = self.association.sequence.step().map(SequenceStep::step);
+        self.life.phase.step(self.life.options.url.transport, running)
     }
 
     /// The connections are of no further use.
     fn lose(&mut self, resources: &mut Resources, step: Step, cause: Cause) {
-        if !self.phase.is_connected() {
+        if !self.life.phase.is_connected() {
             return;
         }
         let error = ConnectError { peer: self.peer().to_owned(), step, cause };
-        tracing::debug!(phase = ?self.phase, %error, "lost");
+        tracing::debug!(phase = ?self.life.phase, %error, "lost");
         if let Role::Follower(leader) = &self.role {
             leader.tell_lost(error);
             self.advance(resources, Trigger::Follow);
             return;
         }
         // It was in use.
-        if self.phase == Phase::Live {
-            let (now, activity) = (resources.now(), self.queues.activity());
+        if self.life.phase == Phase::Live {
+            let (now, activity) = (resources.now(), self.association.queues.activity());
             let answered = self.liveness.has_answered(activity);
             self.role.note_loss(now, answered, self.liveness.loss().cloned());
-            let again = self.liveness.lose(now, activity, self.options.reconnect);
+            let again = self.liveness.lose(now, activity, self.life.options.reconnect);
             self.notices.lost(now, &error, again, &self.liveness);
             self.reports.push(PathEvent::Lost(error.clone()));
             self.role.tell_followers(&ToFollower::Lost(error.clone()));
         }
         let again = self.liveness.tries_again(resources.now(), &error.cause);
-        self.trouble = Some(error);
+        if again && !self.life.was_ready() && !self.liveness.has_failed() {
+            tracing::warn!("a path is not attached yet, and tried again: {error}");
+        }
+        self.life.trouble = Some(error);
         self.advance(resources, Trigger::Lost { again });
     }
 
     /// Ends all connections. The controller reaches no memory any more from here on, and once the transport has
     /// reported the end of each, on every engine, nothing of ours is in flight either.
     fn close(&mut self, resources: &mut Resources, orderly: bool) {
-        let activity = self.queues.activity();
+        let activity = self.association.queues.activity();
         let (answered, idle) = (self.liveness.has_answered(activity), self.liveness.is_idle(activity));
         let orderly = self.role.close(orderly, answered, idle);
-        self.sequence.stop();
-        self.keep_alive = KeepAlive::default();
         self.timers.stop();
-        for command in self.queues.close(resources, orderly) {
-            self.keep(Some(command));
+        self.association.close(resources, &mut self.reports, orderly);
+        // A controller that has shut down has nothing in hand.
+        if let Some(instance) = self.instances.end().filter(|_| !orderly) {
+            self.reports.push(PathEvent::InstanceLost(instance));
         }
     }
 
     /// Goes on when the last connection of all engines has ended.
     fn check_closed(&mut self, resources: &mut Resources) {
-        let closing = matches!(self.phase, Phase::Closing(_));
-        if !closing || self.queues.are_alive() || self.role.followers_are_closing() {
+        let closing = matches!(self.life.phase, Phase::Closing(_));
+        if !closing || self.association.queues.are_alive() || self.role.followers_are_closing() {
             return;
         }
-        self.queues.forget(resources);
-        self.queues.admin.end_waiting(resources, self.handle.controller);
+        self.association.queues.forget(resources);
+        self.reports.push(PathEvent::Closed);
+        self.association.queues.admin.end_waiting(resources, self.life.handle.controller);
         self.advance(resources, Trigger::Closed);
     }
 
     /// Schedules the next attempt. A follower leaves that to its leader.
     fn delay(&mut self, resources: &mut Resources) {
-        self.reports.push(PathEvent::ConnectionsEnded);
         if let Role::Follower(leader) = &self.role {
             return leader.tell_closed();
         }
-        if let Some(loss) = self.role.judge_loss(self.options.reconnect) {
+        if let Some(loss) = self.role.judge_loss(self.life.options.reconnect) {
             self.liveness.set_loss(loss);
         }
-        let trouble = self.trouble.take();
+        let trouble = self.life.trouble.take();
         let reset = trouble.as_ref().is_some_and(|error| matches!(error.cause, Cause::Reset));
         let next = self.liveness.next_attempt(trouble.filter(|_| !reset), &mut resources.random);
         let Some((attempt, mut delay)) = next else { return };
@@ -805,10 +719,10 @@ impl Path {
 
     /// This was all.
     fn end(&mut self, resources: &mut Resources, before: Phase) {
-        self.queues.connector.end(resources);
+        self.association.queues.connector.end(resources);
         self.liveness.end();
         self.notices.end_wait();
-        self.reports.push(match (before, self.trouble.take()) {
+        self.reports.push(match (before, self.life.trouble.take()) {
             (Phase::Closing(After::Fail), Some(error)) => {
                 self.role.fail_followers(&error);
                 PathEvent::Failed(error)
@@ -825,7 +739,7 @@ impl Path {
         if let Role::Follower(leader) = &self.role {
             return leader.tell(ToLeader::Detach { orderly });
         }
-        self.trouble = None;
+        self.life.trouble = None;
         self.advance(resources, if orderly { Trigger::Detach } else { Trigger::Leave });
         self.check_closed(resources);
     }
@@ -837,7 +751,10 @@ impl Path {
         resources: &mut Resources,
         written: impl FnOnce() -> Vec<u32>,
     ) -> bool {
-        if self.phase != Phase::Draining || self.outstanding() > 0 || self.sequence.step().is_some() {
+        if self.life.phase != Phase::Draining
+            || self.association.outstanding() > 0
+            || self.association.sequence.step().is_some()
+        {
             return false;
         }
         match &mut self.role {
@@ -857,27 +774,27 @@ impl Path {
 
     /// When it acts next.
     pub(crate) fn next_deadline(&self) -> Time {
-        let loss = if self.phase.is_down() { self.liveness.due() } else { Time::MAX };
-        let due = [loss, self.timers.due(), self.queues.due(), self.keep_alive.due(), self.notices.due()];
+        let loss = if self.life.phase.is_down() { self.liveness.due() } else { Time::MAX };
+        let due = [loss, self.timers.due(), self.association.due(), self.notices.due()];
         due.into_iter().min().unwrap_or(Time::MAX)
     }
 
     /// The timer has fired.
     pub(crate) fn on_timer(&mut self, resources: &mut Resources) {
         let now = resources.now();
-        if self.phase.is_down() && self.liveness.starts_failing_fast(now) {
+        if self.life.phase.is_down() && self.liveness.starts_failing_fast(now) {
             self.reports.push(PathEvent::FailFast);
             self.role.tell_followers(&ToFollower::FailFast);
         }
-        if self.phase.is_down() && self.liveness.is_over(now) {
-            let after = self.options.reconnect.controller_loss_timeout.unwrap_or_default();
+        if self.life.phase.is_down() && self.liveness.is_over(now) {
+            let after = self.life.options.reconnect.controller_loss_timeout.unwrap_or_default();
             let cause = self.liveness.why_given_up(after, self.step());
-            self.trouble = Some(ConnectError { peer: self.peer().to_owned(), step: Step::Live, cause });
+            self.life.trouble = Some(ConnectError { peer: self.peer().to_owned(), step: Step::Live, cause });
             self.advance(resources, Trigger::GiveUp);
         }
         while let Some(timer) = self.timers.take_due(now) {
-            let timeouts = &self.options.timeouts;
-            let (what, limit) = match (timer, self.phase) {
+            let timeouts = &self.life.options.timeouts;
+            let (what, limit) = match (timer, self.life.phase) {
                 (Timer::Phase, Phase::Resolving) => ("the resolver", timeouts.resolve),
                 (Timer::Phase, Phase::Delay) => {
                     self.advance(resources, Trigger::Attempt);
@@ -894,54 +811,64 @@ impl Path {
                     continue;
                 }
                 (Timer::Shutdown, _) => ("orderly shutdown", timeouts.shutdown),
-                (Timer::Attach, _) => ("all of attaching", self.sequence.attach_limit()),
+                (Timer::Attach, _) => ("all of attaching", self.association.sequence.attach_limit()),
             };
             self.lose(resources, self.step(), Cause::TimedOut { what, limit });
         }
         self.scan(resources, now);
-        if self.keep_alive.take_due(now, self.queues.answered()) {
-            let limit = self.keep_alive.answer_limit(self.options.timeouts.admin);
-            self.queues.admin.send_within(
-                resources,
-                Command::new(wire::keep_alive(), Owner::KeepAlive),
-                limit,
-            );
-        }
-        self.queues.admin.retry_due(resources, now);
+        self.keep_alive(resources, now);
+        self.association.queues.admin.retry_due(resources, now);
         if now >= self.notices.due() {
-            let (phase, step) = (self.phase, self.step());
-            let (options, sequence) = (&self.options, &self.sequence);
+            let (phase, step) = (self.life.phase, self.step());
+            let (options, sequence) = (&self.life.options, &self.association.sequence);
             let wait = Wait::of(phase, step, options, sequence, &self.timers, &self.liveness);
             self.notices.log_wait(now, wait);
         }
         self.check_closed(resources);
     }
 
+    /// Sends a Keep Alive if it is time, and gives a controller up that is silent.
+    fn keep_alive(&mut self, resources: &mut Resources, now: Time) {
+        match self.association.keep_alive.take_due(now, self.association.queues.answered()) {
+            KeepAliveDue::Nothing => {}
+            KeepAliveDue::Send => {
+                let limit = self.association.keep_alive.answer_limit(self.life.options.timeouts.admin);
+                let command = Command::new(wire::keep_alive(), Owner::KeepAlive);
+                self.association.queues.admin.send_within(resources, command, limit);
+            }
+            KeepAliveDue::Silent(limit) => {
+                self.lose(resources, self.step(), Cause::TimedOut { what: "Keep Alive", limit });
+            }
+        }
+    }
+
     /// Looks for overdue answers. An overdue I/O command is aborted; an overdue admin command means that the controller
     /// does not answer.
     fn scan(&mut self, resources: &mut Resources, now: Time) {
-        if let Some(owner) = self.queues.admin.scan(now) {
-            let limit = self.options.timeouts.admin;
+        if let Some(owner) = self.association.queues.admin.scan(now) {
+            let limit = self.life.options.timeouts.admin;
             let (what, limit) = match owner {
-                Owner::KeepAlive => ("Keep Alive", self.keep_alive.answer_limit(limit)),
-                Owner::Sequence => {
-                    (self.sequence.step().map_or("an admin command", SequenceStep::command), limit)
-                }
+                Owner::KeepAlive => ("Keep Alive", self.association.keep_alive.answer_limit(limit)),
+                Owner::Sequence => (
+                    self.association.sequence.step().map_or("an admin command", SequenceStep::command),
+                    limit,
+                ),
                 _ => ("an admin command", limit),
             };
             return self.lose(resources, self.step(), Cause::TimedOut { what, limit });
         }
         // The leader sends as many aborts at once as the controller takes.
-        let aborts_left = if self.role.leads() { self.queues.admin.aborts_left() } else { usize::MAX };
-        match self.queues.io.scan(now, aborts_left) {
+        let aborts_left =
+            if self.role.leads() { self.association.queues.admin.aborts_left() } else { usize::MAX };
+        match self.association.queues.io.scan(now, aborts_left) {
             Ok(scan) => {
                 for &(qid, cid) in &scan.overdue {
                     match &self.role {
-                        Role::Leader(_) => self.queues.admin.abort(resources, qid, cid),
+                        Role::Leader(_) => self.association.queues.admin.abort(resources, qid, cid),
                         Role::Follower(leader) => leader.tell(ToLeader::Abort { qid, cid }),
                     }
                 }
-                self.notices.scanned(now, &scan, self.options.timeouts.io);
+                self.notices.scanned(now, &scan, self.life.options.timeouts.io);
             }
             Err(cause) => self.lose(resources, self.step(), cause),
         }
@@ -950,8 +877,8 @@ impl Path {
 
 /// Has the followers connect their queues.
 fn connect_followers(path: &mut Path, resources: &mut Resources) {
-    let connector = &path.queues.connector;
-    let plan = path.sequence.facts().plan(connector.address(), connector.psks());
+    let connector = &path.association.queues.connector;
+    let plan = path.association.sequence.facts().plan(connector.address(), connector.psks());
     if path.role.connect_followers(plan) {
         path.run(resources, Sequence::on_followers_connected);
     }

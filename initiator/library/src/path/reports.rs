@@ -4,10 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::instance::{Instance, LostEntry, ResetAnswer, ResetEntry};
 use crate::access::AccessStates;
 use crate::authentication::Keys;
 use crate::command::BoxedCommand;
 use crate::error::ConnectError;
+use crate::messages::ToFollower;
 use crate::namespace::Namespace;
 
 /// What the volumes have not been told yet.
@@ -22,6 +24,30 @@ impl Reports {
     /// Tells of an event.
     pub(super) fn push(&mut self, event: PathEvent) {
         self.events.push_back(event);
+    }
+
+    /// Tells what the leader tells of a path that this engine follows.
+    pub(super) fn told_by_leader(&mut self, what: ToFollower) {
+        self.push(match what {
+            ToFollower::Reconnecting { attempt, delay } => PathEvent::Reconnecting { attempt, delay },
+            ToFollower::Over { first, last } => PathEvent::Over { first, last },
+            ToFollower::Access(states) => PathEvent::Access(states),
+            ToFollower::FailFast => PathEvent::FailFast,
+            ToFollower::Changed => PathEvent::NamespacesChanged,
+            ToFollower::Rescanned(Some(found)) => {
+                PathEvent::NamespacesFound { found: found.to_vec(), final_look: true }
+            }
+            ToFollower::Rescanned(None) => PathEvent::NamespacesKept,
+            // These change the phase: the path acts on them itself.
+            ToFollower::Connect(_)
+            | ToFollower::Live { .. }
+            | ToFollower::Lost(_)
+            | ToFollower::Close { .. }
+            | ToFollower::Reauthenticate(_)
+            | ToFollower::Drain
+            | ToFollower::Failed(_)
+            | ToFollower::Detached(_) => return,
+        });
     }
 
     /// Gives back a command that has no answer.
@@ -55,8 +81,6 @@ pub(crate) enum PathEvent {
     },
     /// The controller tells these access states.
     Access(Arc<AccessStates>),
-    /// All connections of this engine have ended after a loss.
-    ConnectionsEnded,
     /// The I/O queues of this engine, which follows, are connected:
     /// [`Role::queues_connected`](super::Role::queues_connected) tells the leader.
     QueuesConnected,
@@ -69,6 +93,31 @@ pub(crate) enum PathEvent {
     },
     /// It was lost. What it was sent and has not answered comes back: see [`Reports::unanswered`].
     Lost(ConnectError),
+    /// The connections of this engine have ended, and for the engine that leads those of all. What came back to
+    /// [`Reports::unanswered`] is in no use there any more.
+    Closed,
+    /// This instance of the controller may still have commands in hand. The engine that leads is told this.
+    InstanceLost(Instance),
+    /// What was sent on the connections with these numbers is executed no more, as the leader says.
+    Over {
+        /// The first one.
+        first: u32,
+        /// The last one.
+        last: u32,
+    },
+    /// The controller has answered a Cross-Controller Reset with this number.
+    ResetAnswered {
+        /// See [`super::instance::reset`].
+        number: u64,
+        /// What it says.
+        answer: ResetAnswer,
+    },
+    /// The controller tells that a reset is done.
+    ResetDone,
+    /// What the controller tells of the resets that it was asked for.
+    ResetLog(Vec<ResetEntry>),
+    /// Controllers that have lost this host, as this path's tells.
+    LostHosts(Vec<LostEntry>),
     /// The next attempt to connect.
     Reconnecting {
         /// Counted from one since the loss.

@@ -27,6 +27,14 @@ impl Role {
         matches!(self, Self::Leader(_))
     }
 
+    /// Number of the connection, which all engines know it by.
+    pub(super) fn connection(&self) -> u32 {
+        match self {
+            Self::Leader(followers) => followers.attempt(),
+            Self::Follower(leader) => leader.attempt(),
+        }
+    }
+
     /// Tells all engines that follow, if there are any.
     pub(crate) fn tell_followers(&self, what: &ToFollower) {
         if let Self::Leader(followers) = self {

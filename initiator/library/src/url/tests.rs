@@ -187,7 +187,7 @@ fn an_option_that_is_none_is_told_what_it_may_be_meant_for() {
         (
             "nvme+rdma://a/?speed=9",
             "there is no option `speed`; there are ns, hostnqn, hostid, keys, dhchap_key, dhchap_controller_key, \
-             queues, depth, keepalive, congestion, dscp, usertimeout, tcpkeepalive, provider, crc",
+             queues, depth, keepalive, replaydelay, congestion, dscp, usertimeout, tcpkeepalive, provider, crc",
         ),
         ("nvme+rdma://a/?nsid=1", "there is no option `nsid`; did you mean ns?"),
         ("nvme+rdma://a/?ns=1&keep_alive=1", "there is no option `keep_alive`; did you mean keepalive?"),

@@ -110,11 +110,6 @@ impl Lines {
         self.lines.iter_mut().map(|line| (line.group, &mut line.chooser))
     }
 
-    /// Whether one of the groups takes a path.
-    pub(super) fn use_path(&self, path: usize) -> bool {
-        self.lines.iter().any(|line| line.chooser.has(path))
-    }
-
     /// Begins or ends the waits of groups for another access state. `limit` says how long one may take, if the group is
     /// closed though paths are there.
     pub(super) fn note_closed(&mut self, now: Time, limit: impl Fn(u32) -> Option<Option<Duration>>) {
@@ -279,11 +274,11 @@ mod tests {
     /// An open path with room for so many commands.
     struct Room(usize);
 
-    impl Way for Room {
-        fn is_open(&self) -> bool {
-            true
-        }
+    fn open(room: &Room) -> Option<&Room> {
+        Some(room)
+    }
 
+    impl Way for Room {
         fn has_room(&self) -> bool {
             self.0 > 0
         }
@@ -320,7 +315,7 @@ mod tests {
         let mut sent = Vec::new();
         loop {
             let ways = room.map(Room);
-            let path_of = |chooser: &mut Chooser| chooser.choose(&ways).filter(|path| room[*path] > 0);
+            let path_of = |chooser: &mut Chooser| chooser.choose(&ways, open).filter(|path| room[*path] > 0);
             let Some(turn) = lines.turn(path_of) else { return sent };
             while room[turn.path] > 0 {
                 let Some(command) = lines.pop(turn.line, turn.until) else { break };

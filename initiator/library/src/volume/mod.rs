@@ -2,10 +2,12 @@
 //!
 //! Volumes own the commands that are on no path. Those that wait for a path are in a line for each access group
 //! ([`lines`]). Those that a path has answered with "try again" wait for that. Those that a lost path has not answered
-//! are [`held`] until something says that they are over, and then go on by the next open path.
+//! are [`held`] until its controller executes none of them any more, and then go on by the next open path. A new command
+//! that changes the same blocks waits with them; any other overtakes them.
 //!
 //! What a path tells concerns that path. [`subsystem`] says what it means for all I/O.
 
+mod extents;
 mod held;
 mod lines;
 mod records;
@@ -48,6 +50,10 @@ pub(crate) struct Volumes {
     lines: Lines,
     /// I/O that waits for something else, of each path that had it last.
     aside: Vec<Aside>,
+    /// I/O that a path was lost with before it has answered it.
+    held: Held,
+    /// I/O that changes blocks which something that is held may still change.
+    behind: Vec<BoxedCommand>,
     /// The loss of a path that had I/O, until the next answer.
     failover: Option<Failover>,
     /// Whether each answer is to be looked at.
@@ -71,15 +77,7 @@ pub(crate) struct NamedPath<'a> {
 struct Aside {
     /// It has answered these, and they wait for another try.
     delayed: Delayed,
-    /// It was lost before it has answered these.
-    held: Held,
     record: Record,
-}
-
-impl Aside {
-    fn len(&self) -> usize {
-        self.delayed.len() + self.held.len()
-    }
 }
 
 impl Volumes {
@@ -91,6 +89,8 @@ impl Volumes {
             subsystem: Subsystem::new(),
             lines: Lines::new(capacity),
             aside: Vec::new(),
+            held: Held::default(),
+            behind: Vec::new(),
             failover: None,
             attentive: false,
             order: 0,
@@ -106,7 +106,8 @@ impl Volumes {
 
     /// Commands that no path has.
     pub(crate) fn outstanding(&self) -> usize {
-        self.lines.len() + self.aside.iter().map(Aside::len).sum::<usize>()
+        let delayed = self.aside.iter().map(|aside| aside.delayed.len()).sum::<usize>();
+        self.lines.len() + self.behind.len() + self.held.len() + delayed
     }
 
     /// Commands that wait for another try, of those that a path has answered.
@@ -151,9 +152,8 @@ impl Volumes {
             return Ok(false);
         }
         let line = self.lines.of_group(group);
-        if !self.lines.is_empty() || self.subsystem.is_rescanning() {
-            self.lines.push(line, command);
-            return Ok(self.dispatch(resources, paths));
+        if !self.lines.is_empty() || self.subsystem.is_watchful() {
+            return Ok(self.submit_watchfully(resources, paths, line, command));
         }
         // There is nothing that it would overtake.
         match self.send_at_once(resources, paths, line, command) {
@@ -171,6 +171,22 @@ impl Volumes {
         }
         self.lines.push(line, command);
         self.lines.closed_until() < Time::MAX
+    }
+
+    /// Lets a command wait, or sends it, while others wait or blocks may still be changed by what is held.
+    fn submit_watchfully(
+        &mut self,
+        resources: &mut Resources,
+        paths: &mut [Path],
+        line: usize,
+        command: Box<Command>,
+    ) -> bool {
+        if self.held.overlap(&command) {
+            self.behind.push(command);
+            return false;
+        }
+        self.lines.push(line, command);
+        self.dispatch(resources, paths)
     }
 
     /// Whether a request can be a command, which it is made to fit; returns the bytes of a block, and the access group.
@@ -215,7 +231,7 @@ impl Volumes {
         line: usize,
         command: Box<Command>,
     ) -> Result<bool, Box<Command>> {
-        let chosen = self.lines.chooser(line).choose(paths);
+        let chosen = self.lines.chooser(line).choose(paths, Path::io);
         let Some(io) = chosen.and_then(|path| paths[path].io_mut()) else { return Err(command) };
         let Some(queue) = io.queue_with_room() else { return Err(command) };
         send(self.id, self.options.timeouts.io, resources, io, queue, command)
@@ -237,7 +253,7 @@ impl Volumes {
             let has_room = |path: &usize| {
                 Some(*path) != busy && paths[*path].io().is_some_and(|io| io.queue_with_room().is_some())
             };
-            let path_of = |chooser: &mut Chooser| chooser.choose(paths).filter(has_room);
+            let path_of = |chooser: &mut Chooser| chooser.choose(paths, Path::io).filter(has_room);
             let Some(turn) = self.lines.turn(path_of) else { return sooner };
             let Some(io) = paths[turn.path].io_mut() else { return sooner };
             while let Some(queue) = io.queue_with_room() {
@@ -275,40 +291,53 @@ impl Volumes {
         self.try_again(resources, path, command, status);
     }
 
-    /// The commands that a path had before its loss are over: none of them is executed any more, and all of them go on,
-    /// by whichever path.
-    pub(crate) fn over(&mut self, now: Time, path: PathId, peer: &str) {
-        let held = &mut self.aside[path.index()].held;
-        if let Some(since) = held.since() {
-            let (commands, after) = (held.len(), now.since(since));
-            tracing::debug!(peer, commands, ?after, "what was sent before is over");
+    /// Whether changes wait until a lost controller is over: always, but in tests.
+    pub(crate) fn holds_changes(&self) -> bool {
+        self.options.protections.hold_changes
+    }
+
+    /// Commands that a path was sent on a connection and has not answered. They are held, and so are all that wait and
+    /// change the same blocks.
+    pub(crate) fn take_back(&mut self, path: PathId, connection: u32, commands: &mut Vec<BoxedCommand>) {
+        if commands.is_empty() {
+            return;
         }
-        let over = held.release();
-        self.wait_again(over);
+        let unprotected = !self.holds_changes();
+        for command in commands.drain(..) {
+            debug_assert!(matches!(command.owner, Owner::Io(_)), "I/O only");
+            self.held.push(path, connection, command, unprotected);
+        }
+        self.subsystem.set_blocks_may_change(!self.held.is_clear());
+        let waiting = self.lines.take_all();
+        self.wait_again(waiting);
     }
 
-    /// The connections of a lost path have ended, and nobody reaches the memory of its commands any more. What changes
-    /// nothing goes on by another path.
-    pub(crate) fn connections_have_ended(&mut self, path: PathId) {
-        let free = self.aside[path.index()].held.take_if(held::may_go_elsewhere);
-        self.wait_again(free);
+    /// The connections of a path have ended on this engine: no buffer is in use there any more. What changes nothing
+    /// goes on.
+    pub(crate) fn path_has_closed(&mut self, resources: &mut Resources, path: PathId) {
+        let (go_on, gone) = (self.held.have_ended(path), self.held.take_gone());
+        self.end_gone(resources, gone);
+        self.wait_again(go_on);
+        self.fail_if_failing(resources, IoError::NoPath);
     }
 
-    /// Commands that a path was sent and has not answered.
-    pub(crate) fn take_back(
+    /// Nothing of these connections of a path is executed any more: what was held for that goes on. Returns how many
+    /// commands that are.
+    pub(crate) fn instance_is_over(
         &mut self,
         resources: &mut Resources,
         path: PathId,
-        commands: &mut Vec<BoxedCommand>,
-    ) {
-        for command in commands.drain(..) {
-            debug_assert!(matches!(command.owner, Owner::Io(_)), "I/O only");
-            if self.subsystem.is_overdue(path) {
-                resources.done(self.id, command, Err(IoError::NoPath));
-            } else {
-                self.aside[path.index()].held.push(command);
-            }
-        }
+        first: u32,
+        last: u32,
+    ) -> usize {
+        let mut go_on = self.held.are_over(path, first, last);
+        self.subsystem.set_blocks_may_change(!self.held.is_clear());
+        go_on.append(&mut self.behind);
+        let before = self.lines.len();
+        self.wait_again(go_on);
+        let gone_on = self.lines.len() - before;
+        self.fail_if_failing(resources, IoError::NoPath);
+        gone_on
     }
 
     /// I/O no longer waits for a path.
@@ -336,14 +365,28 @@ impl Volumes {
         }
     }
 
-    /// Answers what is held for a path that is not waited for, and everything that waits if there is no other one.
+    /// A path is not waited for: what is held for it ends, and everything that waits if there is no other one. What was
+    /// held for a path that is removed goes on by another one when it can.
     fn give_up(&mut self, resources: &mut Resources, path: PathId, error: IoError) {
         self.release_of(path);
-        let mut ended = self.aside[path.index()].held.release();
-        if self.subsystem.is_failing() {
-            self.release_all();
-            ended.extend(self.lines.take_all());
+        if error == IoError::NoPath || self.is_leaving() {
+            for command in self.held.release(Some(path)) {
+                resources.done(self.id, command, Err(error));
+            }
         }
+        self.fail_if_failing(resources, error);
+    }
+
+    /// Ends everything that waits, if there is no path to wait for. The connections of all paths have ended then. What
+    /// may still change blocks is remembered.
+    fn fail_if_failing(&mut self, resources: &mut Resources, error: IoError) {
+        if !self.subsystem.is_failing() {
+            return;
+        }
+        self.release_all();
+        let mut ended = self.held.release(None);
+        ended.append(&mut self.behind);
+        ended.extend(self.lines.take_all());
         ended.sort_unstable_by_key(|command| command.order);
         for command in ended {
             resources.done(self.id, command, Err(error));
@@ -358,15 +401,21 @@ impl Volumes {
 
     /// Namespaces that have commands waiting, ascending.
     pub(crate) fn needed(&self) -> Vec<u32> {
-        let aside = self.aside.iter().flat_map(|aside| aside.delayed.iter().chain(aside.held.iter()));
-        let mut needed: Vec<u32> = self.lines.iter().chain(aside).map(|one| one.entry.nsid.get()).collect();
+        let delayed = self.aside.iter().flat_map(|aside| aside.delayed.iter());
+        let behind = self.behind.iter().map(|command| &**command);
+        let all = self.lines.iter().chain(delayed).chain(self.held.iter()).chain(behind);
+        let mut needed: Vec<u32> = all.map(|one| one.entry.nsid.get()).collect();
         needed.sort_unstable();
         needed.dedup();
         needed
     }
 
-    /// These wait for a path, among the others by the order of their submission.
-    fn wait_again(&mut self, commands: Vec<BoxedCommand>) {
+    /// These wait for a path, among the others by the order of their submission; or behind what is held, if they change
+    /// the same blocks.
+    fn wait_again(&mut self, mut commands: Vec<BoxedCommand>) {
+        if self.subsystem.is_watchful() {
+            self.behind.extend(commands.extract_if(.., |command| self.held.overlap(command)));
+        }
         let subsystem = &self.subsystem;
         self.lines.put_back(commands, |command| subsystem.group_of(command));
     }

@@ -8,7 +8,7 @@
 use ringfab_reactor::Time;
 
 use super::Volumes;
-use crate::command::Command;
+use crate::command::{BoxedCommand, Command};
 use crate::error::{Cause, IoError, SubmitError};
 use crate::namespace::{self, Namespace};
 use crate::request::{HostEvent, PathId};
@@ -125,12 +125,18 @@ impl Volumes {
         let mut ended = Vec::new();
         for aside in &mut self.aside {
             ended.extend(aside.delayed.take_if(is_meant));
-            ended.extend(aside.held.take_if(is_meant));
         }
+        ended.extend(self.held.take_if(is_meant));
+        ended.extend(self.behind.extract_if(.., |command| is_meant(command)));
         let waiting = self.lines.take_all();
         let (gone, others) = waiting.into_iter().partition(|command| is_meant(command));
         ended.extend::<Vec<_>>(gone);
         self.wait_again(others);
+        self.end_gone(resources, ended);
+    }
+
+    /// Ends commands whose namespace is gone.
+    pub(super) fn end_gone(&self, resources: &mut Resources, ended: Vec<BoxedCommand>) {
         for command in ended {
             let gone = SubmitError::NoNamespace(command.entry.nsid.get());
             resources.done(self.id, command, Err(IoError::Refused(gone)));

@@ -37,17 +37,17 @@ impl Volumes {
             elsewhere = !chooser.is_closed() && !chooser.has(id.index());
             elsewhere &= command.tries.sent() as usize <= self.aside.len();
         }
-        if let Some(delay) = command.tries.next(verdict, status, path.retry_delays(), &policy) {
+        if let Some(delay) = command.tries.next(verdict, status, path.association.retry_delays(), &policy) {
             if elsewhere {
                 tracing::debug!(peer = path.peer(), %status, "another path is taken");
-                path.liveness().put_off(self.aside[id.index()].delayed.len());
+                path.liveness.put_off(self.aside[id.index()].delayed.len());
                 return self.wait_again(vec![command]);
             }
             tracing::debug!(peer = path.peer(), %status, ?delay, sent = command.tries.sent(), "tried again");
             self.log_delayed(resources.now(), path, &command, status, verdict, delay);
             let delayed = &mut self.aside[id.index()].delayed;
             delayed.push(command, resources.now() + delay);
-            return path.liveness().put_off(delayed.len());
+            return path.liveness.put_off(delayed.len());
         }
         let error = IoError::final_status(verdict, status, command.tries);
         resources.done(self.id, command, Err(error));
@@ -86,7 +86,7 @@ impl Volumes {
             return;
         }
         self.delayed_logged = now + NOTICE_AGAIN;
-        let until = match path_limit(status, path.retry_delays(), &self.options.reconnect) {
+        let until = match path_limit(status, path.association.retry_delays(), &self.options.reconnect) {
             _ if verdict == Verdict::Retry => format!("tried again in {}", seconds(delay)),
             Some(limit) => format!("tried again for {} at most", seconds(limit)),
             None => "tried again without an end".to_owned(),

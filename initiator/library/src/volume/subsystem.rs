@@ -31,6 +31,10 @@ pub(super) struct Subsystem {
     leaving_path: bool,
     /// Whether a namespace may be another one than it was: see [`super::replaced`].
     rescanning: bool,
+    /// Whether a lost instance of a controller may still change blocks: see [`super::held`].
+    blocks_may_change: bool,
+    /// Whether any of both is so, and no command may be sent without a look.
+    watchful: bool,
 }
 
 /// What is done with new I/O.
@@ -84,6 +88,8 @@ impl Subsystem {
             failing: false,
             leaving_path: false,
             rescanning: false,
+            blocks_may_change: false,
+            watchful: false,
         }
     }
 
@@ -210,6 +216,18 @@ impl Subsystem {
         self.rescanning
     }
 
+    /// Whether a new command may have to wait though there is a path: I/O waits, or some of it.
+    #[inline]
+    pub(super) fn is_watchful(&self) -> bool {
+        self.watchful
+    }
+
+    /// Whether a lost instance of a controller may still change blocks.
+    pub(super) fn set_blocks_may_change(&mut self, may_change: bool) {
+        self.blocks_may_change = may_change;
+        self.watchful = self.rescanning || may_change;
+    }
+
     /// Whether a path is being left.
     pub(super) fn is_leaving_path(&self) -> bool {
         self.leaving_path
@@ -218,11 +236,6 @@ impl Subsystem {
     /// Whether no path is left.
     pub(super) fn has_ended(&self) -> bool {
         self.paths.iter().all(|path| path.standing == Standing::Ended)
-    }
-
-    /// Whether I/O has stopped waiting for this path.
-    pub(super) fn is_overdue(&self, path: PathId) -> bool {
-        self.paths[path.index()].standing == Standing::Overdue
     }
 
     /// A path takes I/O. It is well from then on.
@@ -273,6 +286,7 @@ impl Subsystem {
         let all = |which: &[Standing]| self.paths.iter().all(|path| which.contains(&path.standing));
         self.failing = all(&[Standing::Overdue, Standing::Ended]);
         self.rescanning = self.paths.iter().any(|path| path.rescanning);
+        self.watchful = self.rescanning || self.blocks_may_change;
         self.leaving_path = self.paths.iter().any(|path| path.standing == Standing::Leaving);
         if self.state == State::Usable && all(&[Standing::Leaving, Standing::Ended]) {
             self.state = State::Leaving;
@@ -330,7 +344,6 @@ mod tests {
         subsystem.path_is_lost(ONE);
         subsystem.path_is_overdue(ONE);
         assert_eq!(seen(&subsystem), (State::Usable, false, false), "the other one is still to come");
-        assert!(subsystem.is_overdue(ONE) && !subsystem.is_overdue(OTHER));
         subsystem.path_has_ended(OTHER);
         assert_eq!((seen(&subsystem), subsystem.has_ended()), ((State::Usable, true, false), false));
         subsystem.path_is_lost(ONE);

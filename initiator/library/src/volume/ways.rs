@@ -10,25 +10,20 @@ use super::{Aside, Volumes};
 use crate::access::AccessStates;
 use crate::chooser::Way;
 use crate::error::{ConnectError, IoError};
-use crate::path::Path;
+use crate::path::IoQueues;
 use crate::path_status::{PathState, PathStatus};
 use crate::request::{HostEvent, PathId};
 use crate::resources::Resources;
 
-impl Way for Path {
-    #[inline]
-    fn is_open(&self) -> bool {
-        self.io().is_some()
-    }
-
+impl Way for IoQueues {
     #[inline]
     fn has_room(&self) -> bool {
-        self.io().is_some_and(|io| io.queue_with_room().is_some())
+        self.queue_with_room().is_some()
     }
 
     #[inline]
     fn outstanding(&self) -> usize {
-        self.io().map_or(0, |io| io.outstanding())
+        self.outstanding()
     }
 }
 
@@ -39,25 +34,22 @@ impl Volumes {
             self.aside.resize_with(path.index() + 1, Aside::default);
         }
         let aside = std::mem::take(&mut self.aside[path.index()]);
-        debug_assert_eq!(aside.len(), 0, "the path before has ended, and its commands with it");
+        debug_assert_eq!(aside.delayed.len(), 0, "the path before has ended, and its commands with it");
         self.subsystem.expect_path(path);
     }
 
-    /// A path leads here, perhaps again: I/O goes on. What it had before is over, because its controller first ends or
-    /// fences that.
-    pub(crate) fn path_is_ready(&mut self, now: Time, path: PathId, peer: &str) {
+    /// A path leads here, perhaps again: I/O goes on.
+    pub(crate) fn path_is_ready(&mut self, now: Time, path: PathId) {
         let was_lost = self.aside[path.index()].record.losses > 0;
         let well_at = if was_lost { now + self.options.paths.well_for } else { now };
         self.subsystem.path_is_ready(path, well_at);
         self.choose_again(now);
-        self.over(now, path, peer);
     }
 
     /// A path was lost. What it has not answered is held.
     pub(crate) fn path_is_lost(&mut self, now: Time, path: PathId, error: &ConnectError) {
-        let aside = &mut self.aside[path.index()];
-        aside.record.lost(now, error.clone());
-        if aside.held.len() > 0 {
+        self.aside[path.index()].record.lost(now, error.clone());
+        if self.held.has(path) {
             self.failover.get_or_insert(Failover { from: path, since: now });
         }
         self.subsystem.path_is_lost(path);

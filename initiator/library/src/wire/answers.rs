@@ -8,9 +8,13 @@ use ringfab_spec::identify::{
     ControllerType, DeallocateFeatures, IdentifyController, IdentifyNamespace, IdentifyNvmController,
     NamespaceDescriptor, NamespaceDescriptors, NamespaceList,
 };
-use ringfab_spec::log::{AsyncEvent, NoticeInfo};
+use ringfab_spec::log::{
+    AsyncEvent, CrossControllerResetEntry, CrossControllerResetResult, LostHostEntry, LostPathsHeader,
+    NoticeInfo,
+};
 use ringfab_spec::nqn::NqnField;
 use ringfab_spec::property::{self, ShutdownStatus};
+use ringfab_spec::zerocopy::{Immutable, KnownLayout, Unaligned};
 use ringfab_spec::{CompletionEntry, FromBytes, rdma_cm};
 use uuid::Uuid;
 
@@ -53,6 +57,45 @@ pub(crate) fn is_access_change(entry: &CompletionEntry) -> bool {
 pub(crate) fn is_discovery_log_change(entry: &CompletionEntry) -> bool {
     let event = AsyncEvent::from_bits(entry.dw0.get());
     event.as_notice() == Some(NoticeInfo::DISCOVERY_LOG_CHANGE)
+}
+
+/// Whether an event says that a Cross-Controller Reset is done.
+pub(crate) fn is_reset_done(entry: &CompletionEntry) -> bool {
+    let event = AsyncEvent::from_bits(entry.dw0.get());
+    event.as_notice() == Some(NoticeInfo::CROSS_CONTROLLER_RESET_COMPLETED)
+}
+
+/// Whether an event says that another controller has lost this host.
+pub(crate) fn is_lost_host(entry: &CompletionEntry) -> bool {
+    let event = AsyncEvent::from_bits(entry.dw0.get());
+    event.as_notice() == Some(NoticeInfo::LOST_HOST_COMMUNICATION)
+}
+
+/// Whether the answer to a Cross-Controller Reset says that the instance is over already.
+pub(crate) fn is_reset_at_once(entry: &CompletionEntry) -> bool {
+    CrossControllerResetResult::from_bits(entry.dw0.get()).immediate()
+}
+
+/// Reads the Cross-Controller Reset log page.
+pub(crate) fn parse_reset_log(data: AnswerData<'_>) -> Result<Vec<CrossControllerResetEntry>, Short> {
+    parse_lost_paths(data)
+}
+
+/// Reads the Lost Host Communication log page.
+pub(crate) fn parse_lost_host_log(data: AnswerData<'_>) -> Result<Vec<LostHostEntry>, Short> {
+    parse_lost_paths(data)
+}
+
+/// The entries of a log page about lost paths, as many as there are and as came.
+fn parse_lost_paths<T: FromBytes + Immutable + KnownLayout + Unaligned + Copy>(
+    data: AnswerData<'_>,
+) -> Result<Vec<T>, Short> {
+    let header: &LostPathsHeader = data.structure();
+    data.require_through(header, &header.entries)?;
+    let count = usize::from(header.entries.get()).min(LostPathsHeader::ENTRIES_MAX);
+    let entries = data.received().get(size_of::<LostPathsHeader>()..).unwrap_or_default();
+    let came = entries.chunks_exact(size_of::<T>()).take(count);
+    Ok(came.filter_map(|bytes| T::read_from_bytes(bytes).ok()).collect())
 }
 
 /// CAP, as far as it matters here.
@@ -124,13 +167,36 @@ pub(crate) struct OptionalCommands {
     pub(crate) lba_status: bool,
 }
 
+/// What a controller tells of by events, beside what is about lost paths and discovery (OAES).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct EventNotices {
+    pub(crate) namespace_attributes: bool,
+    /// That access states change.
+    pub(crate) access: bool,
+}
+
+/// What a controller says about lost paths (Base 2.3, section 9.6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LostPathFacts {
+    /// Controller Instance Uniquifier; zero where it has no instances.
+    pub(crate) ciu: u8,
+    /// Controller Instance Random Number.
+    pub(crate) cirn: u64,
+    /// Resets of other controllers that it does at once (CCRL); zero where it does none.
+    pub(crate) resets_max: u8,
+    /// How long it may take until nothing is outstanding, once it has lost the host (CQT).
+    pub(crate) quiesce: Duration,
+    pub(crate) reset_notices: bool,
+    pub(crate) lost_host_notices: bool,
+}
+
 /// Identify Controller.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ControllerFacts {
     pub(crate) names: ControllerNames,
     /// Maximum Data Transfer Size, a power of two of the smallest memory page; zero for no limit.
     pub(crate) mdts: u8,
-    pub(crate) namespace_attribute_notices: bool,
+    pub(crate) notices: EventNotices,
     pub(crate) discovery_log_notices: bool,
     pub(crate) traffic_based_keep_alive: bool,
     pub(crate) discovery: bool,
@@ -142,10 +208,9 @@ pub(crate) struct ControllerFacts {
     pub(crate) retry_delays: RetryDelays,
     /// Whether it tells access states (ANA).
     pub(crate) access_states: bool,
+    pub(crate) lost_paths: LostPathFacts,
     /// Its access groups at most (NANAGRPID).
     pub(crate) access_groups_max: u32,
-    /// Whether it tells when access states change.
-    pub(crate) access_notices: bool,
     pub(crate) commands: OptionalCommands,
     pub(crate) volatile_write_cache: bool,
     /// Whether it has the Disconnect command.
@@ -174,7 +239,10 @@ fn controller_facts(page: &IdentifyController) -> ControllerFacts {
             subsystem: nqn_text(&page.subnqn),
         },
         mdts: page.mdts,
-        namespace_attribute_notices: page.oaes.namespace_attribute_notices(),
+        notices: EventNotices {
+            namespace_attributes: page.oaes.namespace_attribute_notices(),
+            access: page.cmic.ana() && page.oaes.ana_change_notices(),
+        },
         discovery_log_notices: page.oaes.discovery_log_notices(),
         traffic_based_keep_alive: page.ctratt.tbkas(),
         discovery: page.cntrltype == ControllerType::DISCOVERY,
@@ -186,8 +254,15 @@ fn controller_facts(page: &IdentifyController) -> ControllerFacts {
             anatt: (page.anatt > 0).then(|| Duration::from_secs(page.anatt.into())),
         },
         access_states: page.cmic.ana(),
+        lost_paths: LostPathFacts {
+            ciu: page.ciu,
+            cirn: page.cirn.get(),
+            resets_max: page.ccrl,
+            quiesce: Duration::from_millis(page.cqt.get().into()),
+            reset_notices: page.oaes.cross_controller_reset_notices(),
+            lost_host_notices: page.oaes.lost_host_notices(),
+        },
         access_groups_max: page.nanagrpid.get(),
-        access_notices: page.cmic.ana() && page.oaes.ana_change_notices(),
         commands: OptionalCommands {
             discard: page.oncs.dataset_management(),
             write_zeroes: page.oncs.write_zeroes(),

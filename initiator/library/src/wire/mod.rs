@@ -10,7 +10,7 @@ use ringfab_fabric::rdma::RemoteBuffer;
 use ringfab_spec::features::{AsyncEventConfiguration, FeatureId, HostBehaviorSupport, NumberOfQueues};
 use ringfab_spec::identify::{Cns, NamespaceList};
 use ringfab_spec::lba_status::LbaStatusAction;
-use ringfab_spec::log::{AnaLogParameter, LogId};
+use ringfab_spec::log::{AnaLogParameter, ControllerInstance, CrossControllerResetLogParameter, LogId};
 use ringfab_spec::nqn::NqnError;
 use ringfab_spec::property::{Configuration, ShutdownNotification, offset};
 use ringfab_spec::rdma_cm;
@@ -165,6 +165,22 @@ pub(crate) fn changed_namespaces(length: u32) -> SubmissionEntry {
     log_page(LogId::CHANGED_NAMESPACE_LIST.0, NSID_ALL, 0, length)
 }
 
+/// Cross-Controller Reset of an instance of another controller.
+pub(crate) fn cross_controller_reset(impacted: ControllerInstance) -> SubmissionEntry {
+    SubmissionEntry::cross_controller_reset(NO_CID, impacted)
+}
+
+/// Which resets are done. What is, leaves the log.
+pub(crate) fn reset_log(length: u32) -> SubmissionEntry {
+    let parameter = CrossControllerResetLogParameter::default().with_remove_completed(true);
+    log_page(LogId::CROSS_CONTROLLER_RESET.0, 0, 0, length).with_lsp(parameter.bits())
+}
+
+/// Which controllers have lost this host.
+pub(crate) fn lost_host_log(length: u32) -> SubmissionEntry {
+    log_page(LogId::LOST_HOST_COMMUNICATION.0, 0, 0, length)
+}
+
 /// The log page of access states from a byte on, without the namespaces of each group.
 pub(crate) fn access_log(offset: u32, length: u32) -> SubmissionEntry {
     let mut entry = log_page(LogId::ANA.0, NSID_ALL, offset.into(), length);
@@ -188,8 +204,10 @@ pub(crate) fn set_queue_count(queues: u16) -> SubmissionEntry {
 /// The notices that we act on, of those that the controller has.
 pub(crate) fn set_event_config(facts: &ControllerFacts) -> SubmissionEntry {
     let value = AsyncEventConfiguration::default()
-        .with_namespace_attribute_notices(facts.namespace_attribute_notices)
-        .with_ana_change_notices(facts.access_notices)
+        .with_namespace_attribute_notices(facts.notices.namespace_attributes)
+        .with_cross_controller_reset_notices(facts.lost_paths.reset_notices)
+        .with_lost_host_notices(facts.lost_paths.lost_host_notices)
+        .with_ana_change_notices(facts.notices.access)
         .with_discovery_log_notices(facts.discovery_log_notices);
     SubmissionEntry::set_features(NO_CID, FeatureId::ASYNC_EVENT_CONFIGURATION.0, false, value.bits())
 }

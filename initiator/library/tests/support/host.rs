@@ -28,6 +28,8 @@ pub(crate) fn options(peer: &Peer) -> ConnectOptions {
     options.queues = 2;
     options.depth = 16;
     options.reconnect.delay = Duration::from_millis(20);
+    // The controller of these tests does nothing late.
+    options.replay_delay = Some(Duration::ZERO);
     options
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod announced;
 mod faults;
 pub(crate) mod host;
+pub(crate) mod resets;
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,6 +20,7 @@ use ringfab_spec::{CompletionEntry, FabricsType, FromBytes, IntoBytes, Sgl, Stat
 
 use announced::{Announced, list};
 pub(crate) use faults::{Disconnects, Faults};
+use resets::{LostPaths, Reset};
 
 pub(crate) const BLOCK: usize = 4096;
 pub(crate) const BLOCKS: usize = 256;
@@ -76,6 +78,10 @@ pub(crate) struct Peer {
     pub(crate) abort_asked: Option<(u16, u16)>,
     /// Aborts that it did not answer.
     pub(crate) aborts_withheld: Vec<(QueuePairId, SubmissionEntry)>,
+    /// What it tells of lost paths.
+    pub(crate) lost_paths: LostPaths,
+    /// The Cross-Controller Resets that it has not answered.
+    pub(crate) resets_withheld: Vec<(QueuePairId, SubmissionEntry)>,
     /// Whether it aborts what it is asked to.
     pub(crate) aborts: bool,
     /// Messages of authentication that it was sent.
@@ -129,6 +135,8 @@ impl Peer {
             withheld: Vec::new(),
             abort_asked: None,
             aborts_withheld: Vec::new(),
+            lost_paths: LostPaths::default(),
+            resets_withheld: Vec::new(),
             aborts: false,
             messages: Vec::new(),
             message: None,
@@ -317,17 +325,8 @@ impl Peer {
                 self.write_data(queue_pair, entry, &data);
             }
             0x02 if self.faults.mute_log => return self.withheld.push((queue_pair, entry)),
-            0x02 if entry.lid() == LogId::ANA.0 => {
-                self.access_told += 1;
-                let page = self.access_page();
-                let from = (entry.lpo() as usize).min(page.len());
-                let part = page[from..].iter().copied().take(entry.log_length() as usize).collect::<Vec<_>>();
-                self.write_data(queue_pair, entry, &part);
-            }
-            0x02 => {
-                let page = list(&self.changed);
-                self.write_data(queue_pair, entry, &page[..entry.log_length() as usize]);
-            }
+            0x02 => self.log_page(queue_pair, entry),
+            0x38 => return self.cross_controller_reset(queue_pair, entry),
             0x09 if entry.fid() == 7 => result = entry.cdw11.get().into(),
             0x0a => self.write_data(queue_pair, entry, &[0x0a; 4096]),
             0x0c => return self.event_request = Some((queue_pair, entry)),
@@ -342,6 +341,36 @@ impl Peer {
             _ => {}
         }
         self.respond(queue_pair, entry, Status::SUCCESS, result);
+    }
+
+    fn log_page(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
+        let length = entry.log_length() as usize;
+        let page = if entry.lid() == LogId::ANA.0 {
+            self.access_told += 1;
+            let page = self.access_page();
+            let from = (entry.lpo() as usize).min(page.len());
+            page[from..].iter().copied().take(length).collect()
+        } else {
+            self.lost_paths.page(&entry).unwrap_or_else(|| list(&self.changed)[..length].to_vec())
+        };
+        self.write_data(queue_pair, entry, &page);
+    }
+
+    fn cross_controller_reset(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
+        self.lost_paths.asked.push(entry.impacted_controller());
+        match self.lost_paths.reset {
+            Reset::AtOnce => self.respond(queue_pair, entry, Status::SUCCESS, 1),
+            Reset::Begun => self.respond(queue_pair, entry, Status::SUCCESS, 0),
+            Reset::Withheld => self.resets_withheld.push((queue_pair, entry)),
+            Reset::Refused(status) => self.respond(queue_pair, entry, status, 0),
+        }
+    }
+
+    /// Answers the resets that were withheld: they are done.
+    pub(crate) fn finish_resets(&mut self) {
+        for (queue_pair, entry) in std::mem::take(&mut self.resets_withheld) {
+            self.respond(queue_pair, entry, Status::SUCCESS, 1);
+        }
     }
 
     fn disconnect(&mut self, queue_pair: QueuePairId, entry: SubmissionEntry) {
@@ -446,6 +475,7 @@ impl Peer {
                 data[525] = 1;
                 data[536..540].copy_from_slice(&(1_u32 | 1 << 2 | 1 << 20).to_le_bytes());
                 data[1792..1796].copy_from_slice(&516_u32.to_le_bytes());
+                self.lost_paths.fill(&mut data);
                 data[1804] = u8::from(self.disconnects != Disconnects::Unknown);
             }
             2 => data = list(&self.nsids),

@@ -1,18 +1,20 @@
 //! The pages that describe the controller.
 
 use ringfab_spec::identify::{
-    ControllerAttributes, ControllerList, ControllerType, EntrySizes, FabricsCommands, FirmwareUpdates,
-    FusedOperations, IdentifyController, IdentifyNvmController, LogPageAttributes, MultiPath,
-    OptionalAdminActions, OptionalAdminCommands, OptionalEvents, OptionalNvmCommands, SglAlignment,
-    SglSupport, VolatileCacheAttributes,
+    AnaCapabilities, ControllerAttributes, ControllerList, ControllerType, EntrySizes, FabricsCommands,
+    FirmwareUpdates, FusedOperations, IdentifyController, IdentifyNvmController, LogPageAttributes,
+    MultiPath, OptionalAdminActions, OptionalAdminCommands, OptionalEvents, OptionalNvmCommands,
+    SglAlignment, SglSupport, VolatileCacheAttributes,
 };
+use ringfab_spec::log::ControllerInstance;
 use ringfab_spec::property::Version;
 use ringfab_spec::{Nqn, NqnField};
 
 use crate::admin::{FIRMWARE, ascii};
-use crate::config::Transport;
+use crate::config::{ANA_GROUP_MAX, Transport};
 use crate::controller::{
-    Controller, ERROR_ENTRIES_MAX_Z, EVENT_REQUESTS_MAX_Z, KEEP_ALIVE_GRANULARITY, VERSION, supported_events,
+    COMMAND_QUIESCE_TIME, Controller, ERROR_ENTRIES_MAX_Z, EVENT_REQUESTS_MAX_Z, KEEP_ALIVE_GRANULARITY,
+    RESETS_MAX, VERSION, supported_events,
 };
 use crate::limits::NSID_MAX;
 use crate::limits::{DSM_BLOCKS_MAX, DSM_RANGE_BLOCKS_MAX, DSM_RANGES_MAX, FUSED_BYTES_MAX};
@@ -34,6 +36,9 @@ const WZSL: u8 = 16;
 /// Bytes of the largest logical block that a namespace can have.
 const BLOCK_BYTES_MAX: u32 = 4096;
 
+/// ANA Transition Time: how long a host waits at most while a group is in the state "change".
+const ANA_TRANSITION_SECONDS: u8 = 10;
+
 /// Bytes of a command capsule without data.
 const CAPSULE_BYTES: u32 = 64;
 
@@ -45,6 +50,7 @@ pub(super) fn controller(controller: &Controller) -> IdentifyController {
         page.lpa = LogPageAttributes::default().with_extended_data(true);
     } else {
         io(&mut page);
+        instance(&mut page, controller);
     }
     fabrics(&mut page, controller);
     page
@@ -71,7 +77,8 @@ fn common(page: &mut IdentifyController, controller: &Controller) {
 
 /// What only a controller with I/O queues says.
 fn io(page: &mut IdentifyController) {
-    page.cmic = MultiPath::default().with_ports(true).with_controllers(true);
+    page.cmic = MultiPath::default().with_ports(true).with_controllers(true).with_ana(true);
+    access(page);
     page.cntrltype = ControllerType::IO;
     page.rtd3r.set(READY_US_MAX);
     page.rtd3e.set(SHUTDOWN_US_MAX);
@@ -97,6 +104,27 @@ fn io(page: &mut IdentifyController) {
     page.vwc = VolatileCacheAttributes::default()
         .with_present(true)
         .with_flush_behavior(VolatileCacheAttributes::FLUSH_ALL_SUPPORTED);
+}
+
+/// By what a host knows this instance of the controller, how many such others it may have reset at once, and how long
+/// it has to wait for one that it cannot have reset.
+fn instance(page: &mut IdentifyController, controller: &Controller) {
+    let ControllerInstance { ciu, cirn, .. } = controller.instance();
+    page.ciu = ciu;
+    page.cirn.set(cirn);
+    page.ccrl = RESETS_MAX;
+    let quiesce_ms = COMMAND_QUIESCE_TIME.as_millis();
+    page.cqt.set(u16::try_from(quiesce_ms).expect("it fits its field"));
+}
+
+/// What a controller says of access groups. It may be in all states, and namespaces change their groups.
+fn access(page: &mut IdentifyController) {
+    let states = AnaCapabilities::default().with_optimized(true).with_non_optimized(true);
+    let states = states.with_inaccessible(true).with_persistent_loss(true).with_change(true);
+    page.anacap = states;
+    page.anatt = ANA_TRANSITION_SECONDS;
+    page.anagrpmax.set(ANA_GROUP_MAX);
+    page.nanagrpid.set(ANA_GROUP_MAX);
 }
 
 /// The limits of commands that transfer nothing, or lists of ranges only. Those of Dataset Management are recommended:

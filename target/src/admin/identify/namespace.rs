@@ -5,6 +5,7 @@ use ringfab_spec::identify::{
     CommandSet, DeallocateFeatures, IdentifyNamespace, IndependentNamespace, LbaFormat, NamespaceAttributes,
     NamespaceDescriptor, NamespaceDescriptorList, NamespaceFeatures, NamespaceSharing, NamespaceStatus,
 };
+use ringfab_spec::log::AnaState;
 
 use super::Page;
 use crate::limits::{COPY_BYTES_MAX, COPY_RANGE_BYTES_MAX, COPY_RANGES_MAX};
@@ -13,12 +14,22 @@ use crate::model::Namespace;
 /// What the target likes itself, where a disk does not say better: runs of the size of a large buffer.
 const OPTIMAL_WRITE_BYTES: u32 = 128 << 10;
 
-pub(super) fn namespace(namespace: &Namespace) -> Page {
+/// The access group of a namespace, and its state for the controller.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Access {
+    pub(super) group: u32,
+    pub(super) state: AnaState,
+}
+
+pub(super) fn namespace(namespace: &Namespace, access: Access) -> Page {
     let mut page = IdentifyNamespace::zeroed();
     let blocks = namespace.blocks();
     page.nsze.set(blocks);
     page.ncap.set(blocks);
-    page.nuse.set(namespace.used_blocks().min(blocks));
+    // Its size stays, so that a host keeps its disk. What is in use is not told where there is no access.
+    if !matches!(access.state, AnaState::INACCESSIBLE | AnaState::PERSISTENT_LOSS) {
+        page.nuse.set(namespace.used_blocks().min(blocks));
+    }
     let disk = namespace.opened_disk().properties();
     page.nsfeat = features(disk.as_ref());
     page.nmic = NamespaceSharing::default().with_shared(true);
@@ -32,6 +43,7 @@ pub(super) fn namespace(namespace: &Namespace) -> Page {
     page.mcl.set(copy_bytes(COPY_BYTES_MAX));
     page.msrc_z = u8::try_from(COPY_RANGES_MAX - 1).expect("it fits its field");
     page.nsattr = attributes(namespace);
+    page.anagrpid.set(access.group);
     page.nguid = *namespace.nguid();
     let shift = u8::try_from(namespace.block_shift()).expect("below 32");
     page.lbaf[0] = LbaFormat::default().with_lbads(shift);
@@ -39,11 +51,12 @@ pub(super) fn namespace(namespace: &Namespace) -> Page {
 }
 
 /// What does not depend on the command set; the only page that tells whether the namespace is ready.
-pub(super) fn independent(namespace: &Namespace) -> Page {
+pub(super) fn independent(namespace: &Namespace, access: Access) -> Page {
     let mut page = IndependentNamespace::zeroed();
     page.nsfeat = NamespaceFeatures::default().with_uidreuse(true).bits();
     page.nmic = NamespaceSharing::default().with_shared(true);
     page.nsattr = attributes(namespace);
+    page.anagrpid.set(access.group);
     page.nstat = NamespaceStatus::default().with_nrdy(namespace.is_ready());
     Page::of(&page)
 }

@@ -16,7 +16,7 @@ pub(super) const CSI: u16 = dword_offset(14) + 3;
 const FEATURES_BYTES: usize = 1024;
 
 /// I/O commands, and whether they change the content of logical blocks.
-const IO: [(IoOpcode, bool); 8] = [
+const IO: [(IoOpcode, bool); 9] = [
     (IoOpcode::FLUSH, false),
     (IoOpcode::WRITE, true),
     (IoOpcode::READ, false),
@@ -25,6 +25,7 @@ const IO: [(IoOpcode, bool); 8] = [
     (IoOpcode::DATASET_MANAGEMENT, true),
     (IoOpcode::VERIFY, false),
     (IoOpcode::COPY, true),
+    (IoOpcode::CANCEL, false),
 ];
 
 /// Commands Supported and Effects.

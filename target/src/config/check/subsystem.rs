@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::process::absolute_path;
-use super::{Errors, IdentifyDisk, REQUIRED, Reader, Unique, or, rate_limits, word};
+use super::{Errors, IdentifyDisk, REQUIRED, Reader, Unique, access_groups, or, rate_limits, word};
 use crate::config::reader::At;
 use crate::config::{Access, Demands, NamespaceConfig, Source, SubsystemConfig};
 use crate::disk_identity::{DiskIdentity, Sharing};
@@ -92,6 +92,9 @@ fn subsystem(reader: Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -
     let model = text(&reader, "model", 40, errors).map_or_else(|| "Ringfab".to_owned(), |at| at.value);
     let access = access(&reader, errors);
     let demands = demands(&reader, errors);
+    let controller_ids = access_groups::controller_ids(&reader, errors);
+    let discovery_listeners = access_groups::discovered(&reader, errors);
+    let ana_groups = access_groups::access_groups(&reader, errors);
     let mut nsids = Unique::new();
     let mut namespaces = Vec::new();
     for table in reader.tables("namespace", errors) {
@@ -102,7 +105,17 @@ fn subsystem(reader: Reader<'_>, once: &mut Once<'_>, errors: &mut Errors<'_>) -
     }
     reader.finish(errors);
     namespaces.sort_by_key(|namespace: &NamespaceConfig| namespace.nsid);
-    SubsystemConfig { nqn, serial, model, access, demands, namespaces }
+    SubsystemConfig {
+        nqn,
+        serial,
+        model,
+        access,
+        demands,
+        controller_ids,
+        discovery_listeners,
+        ana_groups,
+        namespaces,
+    }
 }
 
 fn demands(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Demands {
@@ -232,10 +245,22 @@ fn namespace(
         None => Access::AnyHost,
     };
     let limits = rate_limits::of_namespace(&reader, errors);
+    let ana_group = access_groups::group_of(&reader, errors);
     reader.finish(errors);
     let nsid = u32::try_from(nsid.value).ok()?;
     let source = source?;
-    Some(NamespaceConfig { nsid, source, block_bytes, read_only, shared, uuid, nguid, hosts, limits })
+    Some(NamespaceConfig {
+        nsid,
+        source,
+        block_bytes,
+        read_only,
+        shared,
+        uuid,
+        nguid,
+        ana_group,
+        hosts,
+        limits,
+    })
 }
 
 fn block_bytes(reader: &Reader<'_>, errors: &mut Errors<'_>) -> u32 {

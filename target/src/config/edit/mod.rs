@@ -20,12 +20,14 @@ use super::{Config, resolved};
 use place::{Orphan, ROOT};
 
 /// The tables of which there are several, and the keys by which two of them are the same one.
-const LISTS: [(&str, &[&str]); 6] = [
+const LISTS: [(&str, &[&str]); 8] = [
     ("listener", &["transport", "address", "port"]),
     ("subsystem", &["nqn"]),
     ("namespace", &["nsid"]),
     ("host_limits", &["host"]),
     ("host", &["nqn"]),
+    ("ana", &["group"]),
+    ("way", &["listener"]),
     ("referral", &["transport", "address", "port"]),
 ];
 

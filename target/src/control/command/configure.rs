@@ -129,6 +129,12 @@ pub enum ListenerCommand {
         /// The address with its port, as `status` shows it.
         address: SocketAddr,
     },
+    /// Take a listener out of use: hosts that can go elsewhere are asked to, and then it is removed.
+    #[command(after_help = examples::LISTENER_DRAIN)]
+    Drain {
+        /// The address with its port, as `status` shows it.
+        address: SocketAddr,
+    },
 }
 
 /// What to log.
@@ -205,13 +211,14 @@ pub fn host(place: &Place, command: HostCommand, output: &mut impl Write) -> Res
     place.show(&request, output, change_lines)
 }
 
-/// Adds or removes a listener.
+/// Adds, drains or removes a listener.
 ///
 /// # Errors
 /// When the target cannot be asked or refuses.
 pub fn listener(place: &Place, command: ListenerCommand, output: &mut impl Write) -> Result<(), AskError> {
     let (request, what) = match command {
         ListenerCommand::Remove { address } => (Request::ListenerRemove { address }, "removed"),
+        ListenerCommand::Drain { address } => (Request::ListenerDrain { address }, "drained and removed"),
         ListenerCommand::Add { address, port, transport, provider, tls, discovery_only } => {
             let address = address.trim_start_matches('[').trim_end_matches(']');
             let mut table = Map::from_iter([

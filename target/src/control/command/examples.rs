@@ -45,6 +45,9 @@ pub const LISTENER: &str = examples!(
     "ringfab-target listener add 192.0.2.5 --transport tcp",
     "ringfab-target listener remove 192.0.2.5:4420"
 );
+/// Of `ana`.
+pub const ANA: &str =
+    examples!("ringfab-target ana show", "ringfab-target ana set 1 inaccessible --listener 192.0.2.5:4420");
 /// Of `log`.
 pub const LOG: &str =
     examples!("ringfab-target log debug", "ringfab-target log 'info,ringfab_target::admin=debug'");
@@ -116,4 +119,10 @@ pub(super) const LISTENER_ADD: &str = examples!(
     "ringfab-target listener add 192.0.2.5 --transport tcp --tls required",
     "ringfab-target listener add '[::]' --port 4421 --provider iwarp"
 );
+pub(super) const LISTENER_DRAIN: &str = examples!("ringfab-target listener drain 192.0.2.5:4420");
+pub(super) const ANA_SET: &str = examples!(
+    "ringfab-target ana set 1 inaccessible --listener 192.0.2.5:4420",
+    "ringfab-target ana set 1 optimized"
+);
+pub(super) const ANA_SHOW: &str = examples!("ringfab-target ana show");
 pub(super) const LISTENER_REMOVE: &str = examples!("ringfab-target listener remove 192.0.2.5:4420");

@@ -1,5 +1,6 @@
 //! The commands that manage a running target.
 
+mod access;
 mod amount;
 mod changes;
 mod configure;
@@ -22,6 +23,7 @@ use ringfab_process::log;
 use ringfab_process::terminal::{self, Stream};
 use serde_json::Value;
 
+pub use access::{AnaCommand, ana};
 pub use configure::{
     HostCommand, ListenerCommand, LogArguments, ReloadArguments, SubsystemCommand, host, listener, log,
     reload, subsystem,

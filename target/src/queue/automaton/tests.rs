@@ -52,17 +52,18 @@ fn the_automaton_of_a_request_is_this_one() {
              Refused -> Answer, TimedOut -> Answer, Abandoned -> Release",
             "NeedBuffer: BuffersFree -> TakeBuffers, PartnerFailed -> Answer, Aborted -> Answer, \
              Refused -> Answer, Abandoned -> Release",
-            "FetchRoom: RoomFree -> Fetch",
+            "FetchRoom: RoomFree -> Fetch, Aborted -> Answer",
             "DataIn: DataArrived -> Execute",
             "AwaitPartner: PairHasData -> Claim, CompareSucceeded -> StartClaimed, WriteDone -> Answer, \
-             PartnerFailed -> Answer",
-            "AwaitClaim: PartnerFailed -> Answer, ClaimGranted -> StartClaimed",
+             PartnerFailed -> Answer, Aborted -> Answer",
+            "AwaitClaim: PartnerFailed -> Answer, ClaimGranted -> StartClaimed, Aborted -> Answer",
             "BlocksClaimed: BlocksReleased -> StartDisk, Aborted -> Answer, Refused -> Answer, \
              Abandoned -> Release",
             "AtDisk: DiskDone -> GoOnAtDisk",
             "AtWorker: WorkerDone -> Answer, Aborted -> Answer, Abandoned -> Release",
             "Computing: WorkerDone -> QueueForBuffers, Aborted -> Answer, Abandoned -> Release",
             "Parked: HostNotified -> Answer, Aborted -> Answer, Forgotten -> Release",
+            "Resetting: HostNotified -> Answer, Aborted -> Answer, Forgotten -> Release",
             "Aborting: AbortAnswered -> Answer",
             "DataOut: RoomFree -> Send",
         ]
@@ -114,8 +115,8 @@ fn a_command_that_nobody_works_on_can_be_aborted_and_no_other() {
     let states: Vec<State> = State::ALL.into_iter().filter(can).collect();
     let before_its_turn = [State::AwaitLimit, State::AwaitTurn, State::AwaitFused];
     let before_buffers = [State::HeldBack, State::NeedBuffer];
-    let with_data = [State::BlocksClaimed];
-    let elsewhere = [State::AtWorker, State::Computing, State::Parked];
+    let with_data = [State::FetchRoom, State::AwaitPartner, State::AwaitClaim, State::BlocksClaimed];
+    let elsewhere = [State::AtWorker, State::Computing, State::Parked, State::Resetting];
     assert_eq!(states, [&before_its_turn[..], &before_buffers, &with_data, &elsewhere].concat());
 }
 

@@ -65,7 +65,6 @@ impl Sequence {
     /// What comes after a step on a queue that has authenticated, or need not.
     fn after(&mut self, context: &mut Context<'_>, ended: SequenceStep) -> Result<Next, Cause> {
         let discovery = self.options.url.is_discovery() || self.facts.controller.discovery;
-        let has_retry_delays = !self.facts.controller.retry_delays.crdt[0].is_zero();
         let queues = self.share.count(self.facts.queues);
         let only = self.options.url.namespace;
         Ok(Next::Step(match ended {
@@ -82,7 +81,7 @@ impl Sequence {
                 return Ok(self.all_scanned(context));
             }
             SequenceStep::Identify => SequenceStep::Limits,
-            SequenceStep::Limits if has_retry_delays => SequenceStep::HostBehavior,
+            SequenceStep::Limits if self.facts.has_retry_delays() => SequenceStep::HostBehavior,
             SequenceStep::Limits | SequenceStep::HostBehavior if self.facts.controller.access_states => {
                 SequenceStep::AccessLog(0)
             }

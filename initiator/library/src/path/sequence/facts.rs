@@ -86,6 +86,11 @@ impl Facts {
         Ok(())
     }
 
+    /// Whether it has delays for another try.
+    pub(super) fn has_retry_delays(&self) -> bool {
+        !self.controller.retry_delays.crdt[0].is_zero()
+    }
+
     /// Whether to ask a discovery controller to tell when its log page changes.
     pub(super) fn wants_log_events(&self, options: &ConnectOptions) -> bool {
         options.persistent_discovery && self.controller.discovery_log_notices

@@ -7,6 +7,7 @@ mod authentication;
 mod automaton;
 mod facts;
 mod namespaces;
+mod outgoing;
 mod steps;
 
 use std::sync::Arc;
@@ -16,29 +17,28 @@ use ringfab_fabric::tcp::Psk;
 use ringfab_memory::{Buffer, Pool, SharedBuffer};
 use ringfab_reactor::Time;
 use ringfab_spec::auth::AuthHeader;
-use ringfab_spec::{CompletionEntry, IntoBytes, Status, SubmissionEntry};
+use ringfab_spec::{CompletionEntry, Status, SubmissionEntry};
 
 use super::connector::QueueShare;
 use super::io_queues::IoQueues;
 use super::keep_alive::KeepAlive;
-use super::queues::ADMIN_QUEUE_SIZE;
 use super::reports::{PathEvent, Reports};
 use crate::access::AccessStates;
 use crate::authentication::{AuthenticationFailure, Keys};
-use crate::command::{Command, Direction, Owner};
+use crate::command::Command;
 use crate::error::{Cause, ConnectError, Step};
 use crate::messages::{Done, OpenQueues};
 use crate::options::ConnectOptions;
 use crate::refusal::RefusedField;
 use crate::retry::{RetryDelays, Tries, Verdict, judge};
 use crate::url::Transport;
-use crate::wire;
 use crate::wire::data::{AnswerData, Short};
 use crate::work::Task;
 use access::AccessLog;
 use authentication::{Authentication, Stage};
 use facts::Facts;
 use namespaces::NamespaceScan;
+use outgoing::Outgoing;
 pub(super) use steps::SequenceStep;
 
 /// Memory for the data of one of the commands.
@@ -401,7 +401,10 @@ impl Sequence {
         self.step = None;
         match self.next(context, ended) {
             Ok(automaton::Next::Step(next)) => self.start(context, next),
-            Ok(automaton::Next::Again(at)) => self.repeat_at(at, ended),
+            Ok(automaton::Next::Again(at)) => {
+                self.step = Some(ended);
+                Action::RepeatAt(at)
+            }
             Ok(automaton::Next::End) => self.go_idle(context),
             Ok(automaton::Next::Secure(psk)) => Action::Secure(psk),
             Ok(automaton::Next::Leave) => Action::Leave,
@@ -409,108 +412,18 @@ impl Sequence {
         }
     }
 
-    fn repeat_at(&mut self, at: Time, step: SequenceStep) -> Action {
-        self.step = Some(step);
-        Action::RepeatAt(at)
-    }
-
     /// Starts a step.
     fn start(&mut self, context: &mut Context<'_>, step: SequenceStep) -> Action {
         self.step = Some(step);
-        let facts = &self.facts;
-        let (number, entry) = match step {
+        match step {
             SequenceStep::EstablishQueue(number) => {
-                let (size, in_capsule_bytes_max) = (facts.queue_size, facts.in_capsule_bytes_max);
-                return Action::ConnectQueue { number, size, in_capsule_bytes_max };
+                let (size, in_capsule_bytes_max) = (self.facts.queue_size, self.facts.in_capsule_bytes_max);
+                Action::ConnectQueue { number, size, in_capsule_bytes_max }
             }
-            SequenceStep::Followers => return Action::ConnectFollowers,
-            SequenceStep::Connect => return self.connect(context, 0),
-            SequenceStep::ConnectQueue(number) => return self.connect(context, number),
-            SequenceStep::Authenticate(number, Stage::Receive) => {
-                (number, wire::authentication_receive(SCRATCH_BYTES as u32))
-            }
-            SequenceStep::Authenticate(number, Stage::Send) => return self.send_message(context, number),
-            SequenceStep::Authenticate(..) => return self.authentication.work(),
-            SequenceStep::HostBehavior => {
-                let (entry, data) = wire::set_host_behavior();
-                return self.send_data(context, 0, entry, data.as_bytes());
-            }
-            SequenceStep::Capabilities => (0, wire::get_capabilities()),
-            SequenceStep::Version => (0, wire::get_version()),
-            SequenceStep::Enable => (0, wire::set_enabled(&facts.capabilities)),
-            SequenceStep::ReadyStatus | SequenceStep::ShutdownStatus => (0, wire::get_status()),
-            SequenceStep::ShutdownSet => (0, wire::set_shutdown(&facts.capabilities)),
-            SequenceStep::AccessLog(from) => (0, wire::access_log(from, SCRATCH_BYTES as u32)),
-            SequenceStep::QueueCount => (0, wire::set_queue_count(queues_wanted(&self.options, self.share))),
-            SequenceStep::EventConfig => (0, wire::set_event_config(&facts.controller)),
-            SequenceStep::Identify => (0, wire::identify_controller()),
-            SequenceStep::Limits => (0, wire::identify_nvm_limits()),
-            SequenceStep::List(after) => (0, wire::identify_active(after)),
-            SequenceStep::Listed(nsid) => (0, wire::identify_active(nsid - 1)),
-            SequenceStep::Namespace(index) => (0, wire::identify_namespace(self.namespaces.nsid(index))),
-            SequenceStep::Descriptors(index) => (0, wire::identify_descriptors(self.namespaces.nsid(index))),
-            SequenceStep::ChangedLog => (0, wire::changed_namespaces(SCRATCH_BYTES as u32)),
-            SequenceStep::Flush(nsid) => (1, wire::flush(nsid)),
-            SequenceStep::Disconnect(number) => (number, wire::disconnect()),
-        };
-        let command = Command::new(entry, Owner::Sequence);
-        if !step.reads_data() {
-            return Action::Send { number, command };
-        }
-        match self.scratch.take(context.pool) {
-            Ok(buffer) => {
-                let command = command.with_data(Direction::AllocatedToHost, buffer, 0, SCRATCH_BYTES as u32);
-                Action::Send { number, command }
-            }
-            Err(cause) => Action::Fail(step.step(), cause),
-        }
-    }
-
-    /// Authentication Send of a queue.
-    fn send_message(&mut self, context: &Context<'_>, number: u16) -> Action {
-        match self.authentication.message(self.share.qid(number)).map(<[u8]>::to_vec) {
-            Ok(message) => {
-                let entry = wire::authentication_send(message.len() as u32);
-                self.send_data(context, number, entry, &message)
-            }
-            Err(cause) => Action::Fail(Step::Authenticate, cause),
-        }
-    }
-
-    /// Fabrics Connect of a queue.
-    fn connect(&mut self, context: &Context<'_>, number: u16) -> Action {
-        let qid = self.share.qid(number);
-        let (size, cntlid, keep_alive) = match qid {
-            0 => (ADMIN_QUEUE_SIZE, wire::CNTLID_DYNAMIC, self.options.keep_alive_wanted()),
-            _ => (self.facts.queue_size, self.facts.cntlid, Duration::ZERO),
-        };
-        let url = &self.options.url;
-        // Over TCP that spares the responses of reads: without flow control they say nothing that the data cannot.
-        let flow_control = url.transport != Transport::Tcp;
-        match wire::connect_data(&self.options.host, cntlid, url.subsystem_nqn()) {
-            Ok(data) => {
-                let entry = wire::connect(qid, size, keep_alive, flow_control);
-                self.send_data(context, number, entry, data.as_bytes())
-            }
-            Err(error) => Action::Fail(Step::FabricsConnect, Cause::Unsupported(error.to_string())),
-        }
-    }
-
-    fn send_data(
-        &mut self,
-        context: &Context<'_>,
-        number: u16,
-        entry: SubmissionEntry,
-        data: &[u8],
-    ) -> Action {
-        match self.scratch.take(context.pool) {
-            Ok(buffer) => {
-                buffer.write_at(0, data);
-                let command = Command::new(entry, Owner::Sequence);
-                let command = command.with_data(Direction::ToController, buffer, 0, data.len() as u32);
-                Action::Send { number, command }
-            }
-            Err(cause) => Action::Fail(self.step.map_or(Step::Identify, SequenceStep::step), cause),
+            SequenceStep::Followers => Action::ConnectFollowers,
+            SequenceStep::Authenticate(_, stage) if stage.is_work() => self.authentication.work(),
+            _ => Outgoing::send(step, self, context.pool)
+                .unwrap_or_else(|cause| Action::Fail(step.step(), cause)),
         }
     }
 
@@ -560,7 +473,8 @@ impl Sequence {
             && let Some(delay) = self.tries.next(verdict, status, &self.facts.retry_delays, policy)
         {
             tracing::debug!(%status, ?delay, command = step.command(), "tried again");
-            return self.repeat_at(context.now + delay, step);
+            self.step = Some(step);
+            return Action::RepeatAt(context.now + delay);
         }
         let cause = match self.scratch.refused_field(step, sent, answer) {
             Some(field) => Cause::Field { field, status },

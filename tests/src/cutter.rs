@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// The proxy. Dropping it ends it, and its connections.
-pub(crate) struct Cutter {
+#[derive(Debug)]
+pub struct Cutter {
     /// Where to connect instead.
-    pub(crate) address: SocketAddr,
+    pub address: SocketAddr,
     /// Both ends of each connection, in the order in which they were made since the last cut.
     streams: Arc<Mutex<Vec<[TcpStream; 2]>>>,
     refuses: Arc<AtomicBool>,
@@ -19,7 +20,7 @@ pub(crate) struct Cutter {
 
 impl Cutter {
     /// Takes connections for the target at `target`.
-    pub(crate) fn start(target: SocketAddr) -> Self {
+    pub fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let mut this = Self {
@@ -45,7 +46,7 @@ impl Cutter {
     }
 
     /// Cuts one of the connections that there are.
-    pub(crate) fn cut(&self, number: usize) {
+    pub fn cut(&self, number: usize) {
         let mut streams = self.streams.lock().expect("a list");
         assert!(number < streams.len(), "there are {} connections", streams.len());
         for stream in &streams[number] {
@@ -56,7 +57,7 @@ impl Cutter {
     }
 
     /// Cuts all, and takes no more.
-    pub(crate) fn refuse(&self) {
+    pub fn refuse(&self) {
         self.refuses.store(true, Ordering::Relaxed);
         for stream in self.streams.lock().expect("a list").drain(..).flatten() {
             let _ended = stream.shutdown(Shutdown::Both);
