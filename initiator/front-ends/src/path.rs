@@ -175,7 +175,8 @@ impl Shown {
                 path.access(),
                 path.outstanding.to_string(),
                 path.losses.to_string(),
-                path.last_failover_us.map_or_else(|| "-".to_owned(), |us| format!("{:.1} ms", us as f64 / 1e3)),
+                path.last_failover_us
+                    .map_or_else(|| "-".to_owned(), |us| format!("{:.1} ms", us as f64 / 1e3)),
                 shell_word(&path.address),
             ];
             if self.rates.is_some() {

@@ -88,7 +88,8 @@ mod tests {
 
     fn addresses(arguments: &[&str]) -> Result<Vec<String>, String> {
         let cli = Cli::try_parse_from([&["test"], arguments].concat()).map_err(|error| error.to_string())?;
-        let urls = cli.paths.addresses(&FIRST.parse().expect("an address")).map_err(|error| error.to_string())?;
+        let urls =
+            cli.paths.addresses(&FIRST.parse().expect("an address")).map_err(|error| error.to_string())?;
         Ok(urls.iter().map(ToString::to_string).collect())
     }
 
@@ -101,7 +102,8 @@ mod tests {
         assert!(found[1].starts_with("nvme+rdma://192.0.2.3"), "{found:?}");
         let list = format!("--path=nvme+tcp://192.0.2.2,{other}");
         assert_eq!(addresses(&[&list]).expect("a list"), found);
-        let error = addresses(&["--path", "nvme+tcp://192.0.2.2/nqn.2026-11.com.example:b"]).expect_err("another");
+        let error =
+            addresses(&["--path", "nvme+tcp://192.0.2.2/nqn.2026-11.com.example:b"]).expect_err("another");
         assert!(error.contains("another subsystem"), "{error}");
         assert!(addresses(&["--path", "192.0.2.2"]).expect_err("no address").contains("an address begins"));
         let error = addresses(&["--path-policy", "fastest"]).expect_err("no policy");

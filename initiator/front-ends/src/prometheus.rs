@@ -30,7 +30,10 @@ struct Attached {
 /// When it cannot be known what is attached.
 pub fn run(context: &Context) -> Result<()> {
     if context.json {
-        return Err(Usage("metrics have a format of their own; `ringfab list --json` has the same".to_owned()).into());
+        return Err(Usage(
+            "metrics have a format of their own; `ringfab list --json` has the same".to_owned(),
+        )
+        .into());
     }
     registry::ensure_noted()?;
     let found = registry::entries()?.into_iter().filter(Found::is_living);

@@ -104,8 +104,12 @@ mod tests {
     #[test]
     fn what_is_asked_is_understood_and_everything_else_asks_for_the_status() {
         let address = "nvme+tcp://192.0.2.1/nqn.2026-11.com.example:a?ns=1";
-        let all =
-            [Asked::Status, Asked::Reset, Asked::AddPath(address.to_owned()), Asked::RemovePath("2.1".to_owned())];
+        let all = [
+            Asked::Status,
+            Asked::Reset,
+            Asked::AddPath(address.to_owned()),
+            Asked::RemovePath("2.1".to_owned()),
+        ];
         for asked in all {
             assert_eq!(Asked::of(asked.text().as_bytes()), asked);
         }

@@ -42,9 +42,9 @@ use serde::Serialize;
 
 use crate::options::ConnectArgs;
 
+pub(crate) use asked::{Answer, Asked};
 #[cfg(test)]
 pub(crate) use facts::seconds;
-pub(crate) use asked::{Answer, Asked};
 pub(crate) use facts::{Disk, Ended, Facts, Kind, Status, disks};
 pub(crate) use folder::{ensure_noted, exists, folder};
 pub(crate) use found::{Found, ended, entries, entry};

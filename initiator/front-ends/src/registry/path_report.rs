@@ -52,7 +52,9 @@ impl PathReport {
             connected_to: path.address.map(|address| address.to_string()),
             cntlid: path.cntlid,
             state: path.state.to_string(),
-            groups: groups.map(|one| GroupReport { group: one.group, state: one.state.to_string() }).collect(),
+            groups: groups
+                .map(|one| GroupReport { group: one.group, state: one.state.to_string() })
+                .collect(),
             commands: path.commands,
             bytes: path.bytes,
             outstanding: path.outstanding as u64,
