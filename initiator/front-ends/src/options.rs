@@ -206,18 +206,6 @@ impl ConnectArgs {
         Ok(further)
     }
 
-    /// The same at several addresses of one subsystem, the first of which is `url`.
-    pub(crate) fn at_addresses(url: Url, further: Vec<Url>, mut tuning: Tuning) -> Self {
-        tuning.paths.set(further);
-        Self::new(url, tuning)
-    }
-
-    /// The addresses of all paths, as they were given.
-    pub(crate) fn all_addresses(&self) -> Vec<Url> {
-        let further = self.tuning.paths.addresses(&self.url).unwrap_or_default();
-        [self.url.clone()].into_iter().chain(further).collect()
-    }
-
     /// The address with what the command line says otherwise. An option that [`ConnectOptions`] has beside the address
     /// is not in it where the command line has it.
     pub fn address(&self) -> Url {

@@ -23,7 +23,7 @@ pub enum PathCommand {
     /// Show the paths of what this machine has attached
     List(PathListArgs),
     /// Attach what is attached by one more address, while it is in use
-    Add(PathAddArgs),
+    Add(Box<PathAddArgs>),
     /// Leave a path; commands that it has been sent end first
     Remove(PathRemoveArgs),
 }
@@ -83,7 +83,7 @@ fn list(args: &PathListArgs, context: &Context) -> Result<()> {
     let looked = Instant::now();
     let Some(Span(interval)) = args.interval else {
         let shown = found.iter().map(|one| &one.facts).zip(before);
-        return show(shown.map(|(facts, paths)| Shown::of(facts, paths, None)).collect(), context);
+        return show(&shown.map(|(facts, paths)| Shown::of(facts, paths, None)).collect::<Vec<_>>(), context);
     };
     while looked.elapsed() < interval {
         context.interrupt.check()?;
@@ -95,7 +95,7 @@ fn list(args: &PathListArgs, context: &Context) -> Result<()> {
         let rates = rates(&before, &after, passed);
         Shown::of(facts, after, Some(rates))
     });
-    show(shown.collect(), context)
+    show(&shown.collect::<Vec<_>>(), context)
 }
 
 /// The paths of something, as its process tells them.
@@ -190,7 +190,7 @@ impl Shown {
     }
 }
 
-fn show(all: Vec<Shown>, context: &Context) -> Result<()> {
+fn show(all: &[Shown], context: &Context) -> Result<()> {
     output::either(
         context.json,
         || json!({ "paths": all.iter().flat_map(Shown::json).collect::<Vec<_>>() }),

@@ -24,11 +24,6 @@ pub struct PathArgs {
 }
 
 impl PathArgs {
-    /// Takes addresses for paths, instead of those that were given.
-    pub(crate) fn set(&mut self, paths: Vec<Url>) {
-        self.path = paths;
-    }
-
     /// The addresses, each with the name of the subsystem that `first` has.
     ///
     /// # Errors
