@@ -133,7 +133,11 @@ mod tests {
             ("[[subsystem.ana]]\nstate = \"change\"", "subsystem[0].ana[0].group", "is missing"),
             ("[[subsystem.ana]]\ngroup = 129", "subsystem[0].ana[0].group", ""),
             ("[[subsystem.ana]]\ngroup = 0", "subsystem[0].ana[0].group", ""),
-            ("[[subsystem.ana]]\ngroup = 1\n[[subsystem.ana]]\ngroup = 1", "subsystem[0].ana[1].group", "is the same"),
+            (
+                "[[subsystem.ana]]\ngroup = 1\n[[subsystem.ana]]\ngroup = 1",
+                "subsystem[0].ana[1].group",
+                "is the same",
+            ),
             ("[[subsystem.ana]]\ngroup = 1\nstate = \"fine\"", "subsystem[0].ana[0].state", "is \"fine\""),
             (
                 "[[subsystem.ana]]\ngroup = 1\nway = [{ listener = \"here\", state = \"change\" }]",
