@@ -123,7 +123,7 @@ fn a_listener_is_drained_and_a_host_with_one_way_keeps_it_until_the_end() {
     alone.write_at(1, 0, &[7; 4096], true).expect("a write");
     let drained = target.ask(&["listener", "drain", &target.way(1)]);
     assert!(drained.contains("drained and removed"), "{drained}");
-    assert!(!target.ask(&["status"]).contains(&target.way(1)));
+    wait_until("its listener is gone", || !target.ask(&["status"]).contains(&target.way(1)));
     wait_until("its host is gone", || alone.write_at(1, 0, &[7; 4096], true).is_err());
     let only = target.run(&["listener", "drain", &target.way(0)]);
     assert!(!only.status.success(), "the only listener stays");

@@ -128,7 +128,7 @@ mod tests {
             (page(&[(1, good, 0)], 2), "ends before group 2 of 2"),
             (page(&[(1, good, 0)], 9), "says it has 9 groups, of 8"),
             (page(&[(0, good, 0)], 1), "a group 0"),
-            (page(&[(1, good, 3)], 1), "group 1 has 3 namespaces"),
+            (page(&[(1, good, 3)], 1), "group 1 lists namespaces (3)"),
             (page(&[(4, good, 0), (4, good, 0)], 2), "group 4 twice"),
         ];
         for (page, said) in rows {
