@@ -25,7 +25,7 @@ pub(crate) use psk::tls_key_age;
 pub(crate) use refusal::Refusal;
 
 use crate::config::Config;
-use crate::controller::{Controller, Event};
+use crate::controller::{Access, Controller, Event};
 use crate::identity::Identity;
 use crate::known_disks::KnownDisks;
 use crate::model::namespace::Indexes;
@@ -179,7 +179,7 @@ impl Target {
         let all = self.controllers();
         let stays = |one: &Controller| {
             let port_id = served.listener_of(&one.way()).port_id();
-            !one.is_leaving() && !ports.contains(&port_id)
+            !Access(one).is_leaving() && !ports.contains(&port_id)
         };
         let can = |one: &&Arc<Controller>| {
             let elsewhere = |other: &Arc<Controller>| {
@@ -189,7 +189,10 @@ impl Target {
             };
             let served = served.of(one.subsystem());
             let shared = served.is_some_and(|served| served.controller_ids().is_some());
-            served.is_some() && one.hears_of_access() && !stays(one) && (shared || all.iter().any(elsewhere))
+            served.is_some()
+                && Access(one).hears_of_it()
+                && !stays(one)
+                && (shared || all.iter().any(elsewhere))
         };
         all.iter().filter(can).cloned().collect()
     }
@@ -206,14 +209,14 @@ impl Target {
             return Vec::new();
         }
         let ports = next.listeners().iter().filter(|one| next.is_closing(one)).map(|one| one.port_id());
-        self.who_can_leave(next, &ports.collect()).iter().for_each(|one| one.set_leaving());
+        self.who_can_leave(next, &ports.collect()).iter().for_each(|one| Access(one).set_leaving());
         let taken = |controller: Arc<Controller>| {
             let (before, after) = (old.of(controller.subsystem())?, next.of(controller.subsystem())?);
             let way = controller.way();
             let lost = |one: &&Arc<Namespace>| {
                 let (was, is) = (before.groups().of(one.nsid()), after.groups().of(one.nsid()));
                 let had = before.access_state(was, &way).allows_io();
-                had && !controller.access_state(after, is).allows_io()
+                had && !Access(&controller).state(after, is).allows_io()
             };
             let disks: Vec<usize> = after.namespaces().filter(lost).map(|one| one.index()).collect();
             (!disks.is_empty()).then_some((controller, disks))
@@ -227,7 +230,7 @@ impl Target {
         let served = self.served();
         for controller in self.controllers() {
             if let Some(own) = served.of(controller.subsystem()).filter(|own| concerns(own)) {
-                controller.access_may_have_changed(own);
+                Access(&controller).may_have_changed(own);
             }
         }
     }

@@ -28,7 +28,10 @@
 //! | [`fuse`] | namespaces as files |
 //! | [`connect_all`] | all subsystems that discovery shows, each by one of the two |
 //! | [`volumes`] | file systems of namespaces: mounted, listed, and named in a file |
+//! | `meant` | what a user means of what is attached |
 //! | [`reset`] | the reset of a controller that is attached |
+//! | [`path`] | paths of what is attached: shown, added and removed |
+//! | [`prometheus`] | all that is attached, as metrics |
 //!
 //! Each module uses only those before it. A program that wants a remote disk needs none of this:
 //! see [`ringfab_initiator`].
@@ -48,16 +51,19 @@ pub mod interrupt;
 mod keys;
 mod made_directories;
 pub mod mdns;
+mod meant;
 mod mounts;
 pub mod namespaces;
 pub mod nbd;
 pub mod options;
 pub mod output;
 pub mod overwriting;
+pub mod path;
 pub mod paths;
 mod precedence;
 mod programs;
 pub mod progress;
+pub mod prometheus;
 pub mod quantity;
 mod ready;
 mod registry;

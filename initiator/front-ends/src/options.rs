@@ -228,11 +228,11 @@ impl ConnectArgs {
         url.host_id = Twin::new("hostid", "hostid").settle(tuning.hostid, url.host_id, Uuid::to_string);
         // An address that is shown has what its transport has, so that it can be given to another command.
         if url.transport == Transport::Rdma {
-            let in_address = Some(url.provider).filter(|provider| *provider != Provider::Auto);
+            let in_address = Some(url.rdma.provider).filter(|provider| *provider != Provider::Auto);
             let provider =
                 Twin::new("provider", "provider").settle(tuning.provider, in_address, Provider::to_string);
-            url.provider = provider.unwrap_or(url.provider);
-            url.crc = Some(self.crc());
+            url.rdma.provider = provider.unwrap_or(url.rdma.provider);
+            url.rdma.crc = Some(self.crc());
         }
         // What is wrong with a place is told by whoever connects.
         url.keys = tuning.authentication.place_of_keys(&url).ok().flatten();
@@ -255,7 +255,7 @@ impl ConnectArgs {
         let CrcArgs { crc, no_crc } = self.tuning.crc;
         let given = (crc || no_crc).then_some(!no_crc);
         let shown = |crc: &bool| if *crc { "on" } else { "off" }.to_owned();
-        Twin::new("crc", "crc").settle(given, self.url.crc, shown).unwrap_or(true)
+        Twin::new("crc", "crc").settle(given, self.url.rdma.crc, shown).unwrap_or(true)
     }
 
     /// Where to write a capture.
@@ -478,14 +478,14 @@ mod tests {
                 "provider",
                 "rdma",
                 Said { in_address: "provider=verbs", argument: "--provider=iwarp" },
-                |it| it.url.provider.to_string(),
+                |it| it.url.rdma.provider.to_string(),
                 Holds { given: "iwarp", otherwise: "verbs" },
             ),
             row(
                 "crc",
                 "rdma",
                 Said { in_address: "crc=on", argument: "--no-crc" },
-                |it| format!("{:?}", it.url.crc),
+                |it| format!("{:?}", it.url.rdma.crc),
                 Holds { given: "Some(false)", otherwise: "Some(true)" },
             ),
             row(

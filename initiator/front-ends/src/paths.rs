@@ -13,14 +13,14 @@ pub struct PathArgs {
     /// Another address of the same subsystem, which becomes another path; it may leave out the NQN. May be given
     /// several times
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
-    path: Vec<Url>,
+    pub(crate) path: Vec<Url>,
     /// Use each address of a host name as a path of its own
     #[arg(long)]
-    all_addresses: bool,
+    pub(crate) all_addresses: bool,
     /// Which of the best paths has the next command: round-robin, one after the other; least-outstanding, the one with
     /// the fewest commands; one-in-use, always the same until it is lost. Access states (ANA) go before it
     #[arg(long, value_name = "NAME", default_value_t)]
-    path_policy: PathChooser,
+    pub(crate) path_policy: PathChooser,
 }
 
 impl PathArgs {
@@ -49,7 +49,7 @@ impl PathArgs {
 ///
 /// # Errors
 /// It is of another subsystem.
-fn beside(url: &Url, first: &Url) -> Result<Url, Usage> {
+pub(crate) fn beside(url: &Url, first: &Url) -> Result<Url, Usage> {
     let mut url = url.clone();
     if url.is_discovery() {
         url.subsystem.clone_from(&first.subsystem);

@@ -21,7 +21,7 @@ use crate::request::{AdminRequest, Asked, ControllerId, HostEvent, IoRequest, Pa
 use crate::resources::{Resources, Route, timer_token};
 use crate::transport::{Arrival, ConnectionEvent};
 use crate::url::{HostName, Url};
-use crate::volume::{Identified, NamedPath, Volumes};
+use crate::volume::{Identified, NamedPath, State, Volumes};
 
 /// The most paths of an attachment.
 pub(crate) const PATHS_MAX: usize = 32;
@@ -123,7 +123,7 @@ impl Attachment {
         let Some(followers) = first.role.followers() else {
             return Err(SubmitError::NoCommand("an admin queue on this engine"));
         };
-        if self.volumes.is_new() {
+        if self.volumes.state() == State::New {
             return Err(SubmitError::NotReady);
         }
         if url.subsystem_nqn() != self.options.url.subsystem_nqn() {
@@ -207,7 +207,7 @@ impl Attachment {
 
     /// Commands without an answer, waiting ones included.
     pub(crate) fn outstanding(&self) -> usize {
-        self.volumes.outstanding()
+        self.volumes.waiting().len()
             + self.paths.iter().map(|path| path.association.outstanding()).sum::<usize>()
     }
 
@@ -377,7 +377,7 @@ impl Attachment {
             for index in 0..self.paths.len() {
                 let path = &mut self.paths[index];
                 let (id, connection) = (path.life.handle().path, path.instances.connection());
-                path.liveness.set_delayed(self.volumes.delayed(id));
+                path.liveness.set_delayed(self.volumes.waiting().delayed(id));
                 self.volumes.take_back(id, connection, path.reports.unanswered());
                 let Some(event) = path.reports.next() else { continue };
                 settled = false;
@@ -397,7 +397,7 @@ impl Attachment {
             }
         }
         self.arm(resources);
-        if !self.found.is_empty() && !self.volumes.is_new() {
+        if !self.found.is_empty() && self.volumes.state() != State::New {
             self.add_found(resources);
         }
     }
@@ -406,18 +406,18 @@ impl Attachment {
     fn drain(&mut self, resources: &mut Resources) -> bool {
         let volumes = &self.volumes;
         let mut paths = self.paths.iter_mut();
-        if !volumes.is_leaving() {
+        if volumes.state() != State::Leaving {
             // What was written goes on by the others, and is flushed there.
             return volumes.is_attentive() && paths.any(|path| path.check_drained(resources, Vec::new));
         }
-        volumes.outstanding() == 0 && paths.any(|path| path.check_drained(resources, || volumes.written()))
+        volumes.waiting().len() == 0 && paths.any(|path| path.check_drained(resources, || volumes.written()))
     }
 
     /// If none of several paths was ready so far, and each has failed once, nothing is waited for. Says whether it is
     /// so.
     fn give_up(&mut self, resources: &mut Resources) -> bool {
         let is_lost = |path: &Path| path.life.is_gone() || path.has_failed_at_first();
-        if !self.volumes.is_new() || !self.paths.iter().all(is_lost) {
+        if self.volumes.state() != State::New || !self.paths.iter().all(is_lost) {
             return false;
         }
         let mut left = self.paths.iter_mut().filter(|path| !path.life.is_leaving()).peekable();
@@ -469,7 +469,7 @@ fn on_path_event(
     let NamedPath { id, path } = from;
     let controller = about.controller;
     match event {
-        PathEvent::QueuesConnected => path.role.queues_connected(volumes.needed()),
+        PathEvent::QueuesConnected => path.role.queues_connected(volumes.waiting().namespaces()),
         PathEvent::Ready { reconnected } => {
             volumes.path_is_ready(resources.now(), id);
             resources.events.push_with(|| HostEvent::Ready { controller, path: id, reconnected });
@@ -537,20 +537,20 @@ fn on_namespace_event(
             path.role.tell_followers(&ToFollower::Access(states.clone()));
             volumes.set_access(resources, id, Arc::unwrap_or_clone(states));
         }
-        PathEvent::NamespacesChanged => volumes.namespaces_may_have_changed(id),
+        PathEvent::NamespacesChanged => volumes.set_rescanning(id, true),
         PathEvent::Changes(changed) if volumes.are_only_new(&changed) => {
-            volumes.end_rescan(id);
+            volumes.set_rescanning(id, false);
             path.role.tell_followers(&ToFollower::Rescanned(None));
         }
         PathEvent::NamespacesFound { found, final_look } => {
             volumes.take_namespaces(resources, found);
             if final_look {
-                volumes.end_rescan(id);
+                volumes.set_rescanning(id, false);
                 path.role.tell_followers(&ToFollower::Rescanned(Some(Arc::from(volumes.namespaces()))));
             }
         }
         PathEvent::NamespacesKept => {
-            volumes.end_rescan(id);
+            volumes.set_rescanning(id, false);
             path.role.tell_followers(&ToFollower::Rescanned(None));
         }
         _ => {}

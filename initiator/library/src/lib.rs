@@ -113,5 +113,5 @@ pub use ringfab_reactor::{Completion, Payload, Reactor, ReactorConfig, Time, Tim
 pub use ringfab_spec::auth::{FailureExplanation, FailureReason};
 pub use ringfab_spec::{CompletionEntry, Nqn, NqnError, Status, SubmissionEntry};
 pub use tls::{Tls, TlsFailure, TlsKey};
-pub use url::{DigestOptions, HostName, Provider, TcpOptions, Transport, Url, UrlError};
+pub use url::{DigestOptions, HostName, Provider, RdmaOptions, TcpOptions, Transport, Url, UrlError};
 pub use uuid::Uuid;

@@ -71,8 +71,6 @@ pub struct Url {
     pub namespace: Option<u32>,
     /// How capsules and data travel.
     pub transport: Transport,
-    /// Which RNIC.
-    pub provider: Provider,
     /// Host NQN for this connection.
     pub host_nqn: Option<String>,
     /// Host identifier for this connection.
@@ -92,14 +90,14 @@ pub struct Url {
     /// How long commands that change blocks wait after a loss where nothing else says that what was sent before is
     /// over, in milliseconds.
     pub replay_delay_ms: Option<u32>,
-    /// Whether we ask for MPA CRCs.
-    pub crc: Option<bool>,
     /// Whether connections are over TLS; if it is not said, they are when there is a key. Only NVMe/TCP has TLS.
     pub tls: Option<bool>,
     /// Where the key for TLS is.
     pub tls_key: Option<KeySource>,
     /// Whether authentication makes the key for TLS (secure channel concatenation).
     pub concatenation: Option<bool>,
+    /// What only NVMe/RDMA has.
+    pub rdma: RdmaOptions,
     /// What only NVMe/TCP has.
     pub digests: DigestOptions,
     /// What the kernel's TCP is asked for.
@@ -160,6 +158,21 @@ pub struct TcpOptions {
     pub user_timeout_s: Option<u16>,
     /// Idle time before TCP's own keep-alive probes, in seconds; no probes when none.
     pub keep_alive_s: Option<u16>,
+}
+
+/// What only NVMe/RDMA has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RdmaOptions {
+    /// Which RNIC.
+    pub provider: Provider,
+    /// Whether we ask for MPA CRCs.
+    pub crc: Option<bool>,
+}
+
+impl Default for RdmaOptions {
+    fn default() -> Self {
+        Self { provider: Provider::Auto, crc: None }
+    }
 }
 
 /// Which RNIC moves the bytes.
@@ -273,7 +286,6 @@ impl Url {
             subsystem,
             namespace: None,
             transport: Transport::Rdma,
-            provider: Provider::Auto,
             host_nqn: None,
             host_id: None,
             keys: None,
@@ -283,7 +295,7 @@ impl Url {
             depth: None,
             keep_alive_s: None,
             replay_delay_ms: None,
-            crc: None,
+            rdma: RdmaOptions::default(),
             tls: None,
             tls_key: None,
             concatenation: None,
@@ -299,8 +311,7 @@ impl Url {
         let other = Self::new(self.host.clone(), self.port, None);
         Self {
             transport,
-            provider: if same { self.provider } else { other.provider },
-            crc: self.crc.filter(|_| same),
+            rdma: if same { self.rdma } else { other.rdma },
             tls: self.tls.filter(|_| same),
             tls_key: self.tls_key.clone().filter(|_| same),
             concatenation: self.concatenation.filter(|_| same),
@@ -350,7 +361,7 @@ impl Url {
             "provider" => {
                 let words =
                     [Provider::Auto, Provider::Iwarp, Provider::Verbs].map(|choice| (choice.name(), choice));
-                self.provider = choose("provider", value, "`auto`, `iwarp` or `verbs`", &words)?;
+                self.rdma.provider = choose("provider", value, "`auto`, `iwarp` or `verbs`", &words)?;
                 Ok(())
             }
             "hostnqn" => set(&mut self.host_nqn, "hostnqn", check_host_nqn(value)?),
@@ -387,7 +398,7 @@ impl Url {
             }
             "crc" => {
                 let crc = choose("crc", value, ON_OR_OFF, &SWITCH)?;
-                set(&mut self.crc, "crc", crc)
+                set(&mut self.rdma.crc, "crc", crc)
             }
             "tls" => {
                 let tls = choose("tls", value, ON_OR_OFF, &SWITCH)?;
@@ -423,7 +434,7 @@ impl Url {
         let mut options = Vec::new();
         let mut push = |name, value: Option<String>| options.extend(value.map(|value| (name, value)));
         push("ns", self.namespace.map(|nsid| nsid.to_string()));
-        let provider = Some(self.provider).filter(|provider| *provider != Provider::Auto);
+        let provider = Some(self.rdma.provider).filter(|provider| *provider != Provider::Auto);
         push("provider", provider.map(|provider| provider.to_string()));
         push("hostnqn", self.host_nqn.clone());
         push("hostid", self.host_id.map(|id| id.to_string()));
@@ -434,7 +445,7 @@ impl Url {
         push("depth", self.depth.map(|depth| depth.to_string()));
         push("keepalive", self.keep_alive_s.map(|seconds| seconds.to_string()));
         push("replaydelay", self.replay_delay_ms.map(|ms| ms.to_string()));
-        push("crc", self.crc.map(|crc| if crc { "on" } else { "off" }.to_owned()));
+        push("crc", self.rdma.crc.map(|crc| if crc { "on" } else { "off" }.to_owned()));
         push("tls", self.tls.map(|tls| if tls { "on" } else { "off" }.to_owned()));
         push("tls_key", self.tls_key.as_ref().map(ToString::to_string));
         push("concat", self.concatenation.map(|concat| if concat { "on" } else { "off" }.to_owned()));

@@ -13,7 +13,7 @@ use super::page::Page;
 use super::{AdminContext, AdminOutcome, NSID};
 use crate::command::{Command, dword_offset};
 use crate::config::DEFAULT_ANA_GROUP;
-use crate::controller::Controller;
+use crate::controller::{Access, Controller};
 use crate::failure::Failure;
 use crate::limits::{NSID_BROADCAST, NSID_MAX};
 use crate::model::{Namespace, ana_status};
@@ -92,7 +92,7 @@ fn access_to(
     let nothing_said = namespace::Access { group: DEFAULT_ANA_GROUP, state: AnaState::OPTIMIZED };
     context.served.of(controller.subsystem()).map_or(nothing_said, |served| {
         let group = served.groups().of(namespace.nsid());
-        namespace::Access { group, state: controller.access_state(served, group) }
+        namespace::Access { group, state: Access(controller).state(served, group) }
     })
 }
 

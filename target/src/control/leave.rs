@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ringfab_process::log::NEVER_FOLDED;
 
 use super::change::{OpenedDisks, apply};
-use crate::controller::Controller;
+use crate::controller::{Access, Controller};
 use crate::core::Cores;
 use crate::model::ServedError;
 use crate::target::Target;
@@ -80,5 +80,5 @@ fn close_ways(target: &Target, cores: &Cores, ports: &BTreeSet<u16>) -> Result<(
 fn still_here(target: &Target, leaving: &[Arc<Controller>]) -> Vec<Arc<Controller>> {
     let connected = target.controllers();
     let is_here = |one: &&Arc<Controller>| connected.iter().any(|other| Arc::ptr_eq(one, other));
-    leaving.iter().filter(is_here).filter(|one| !one.has_read_access_log()).cloned().collect()
+    leaving.iter().filter(is_here).filter(|one| !Access(one).has_read_log()).cloned().collect()
 }

@@ -18,7 +18,7 @@ use super::configured::{Configured, Current};
 use super::limits::{HostState, NamespaceLimitsState};
 use crate::config::{Access, Change, ChangeLine, DEFAULT_ANA_GROUP};
 use crate::confinement;
-use crate::controller::Controller;
+use crate::controller::{Access as ControllerAccess, Controller};
 use crate::core::{CoreUsage, Cores};
 use crate::model::namespace::{Health, Namespace};
 use crate::model::{Listener, Served, ServedSubsystem, Subsystem, TlsChannel};
@@ -528,7 +528,7 @@ fn controller(controller: &Controller, served: &Served, rates: &Rates) -> Contro
         fingerprint: one.key.to_string(),
         key: served.authentication_of(&controller.host().nqn).map_or("replaced", |keys| keys.age_of(one.key)),
     });
-    let state_name = controller_state(state.awaits_proof, controller.is_leaving());
+    let state_name = controller_state(state.awaits_proof, ControllerAccess(controller).is_leaving());
     drop(state);
     ControllerState {
         id: controller.id(),

@@ -1,14 +1,10 @@
-//! What a controller says of access groups (Asymmetric Namespace Access): their states by the way on which its host
-//! came, and how often that has changed.
+//! What a controller has said of access groups (Asymmetric Namespace Access), and how often that has changed.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ringfab_spec::log::AnaState;
-
-use super::{Controller, Event};
-use crate::model::ServedSubsystem;
 
 /// An access group as the log page shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,23 +23,24 @@ pub(crate) struct ReportedGroup {
 #[derive(Debug, Default)]
 pub(super) struct AccessLog {
     /// Whether the host is asked to go elsewhere: every group is inaccessible.
-    leaving: AtomicBool,
+    pub(super) leaving: AtomicBool,
     counts: Mutex<Counts>,
 }
 
+/// How often what the page says has changed.
 #[derive(Debug, Default)]
-struct Counts {
+pub(super) struct Counts {
     /// Since the last reset.
-    page: u64,
+    pub(super) page: u64,
     /// What the page said last: nothing before it was looked at.
-    said: Option<Vec<Said>>,
+    pub(super) said: Option<Vec<Said>>,
     /// The count of the page that the host has read last, if it has read any since the reset.
-    read: Option<u64>,
+    pub(super) read: Option<u64>,
 }
 
 /// What the page said of a group.
 #[derive(Clone, Copy, Debug)]
-struct Said {
+pub(super) struct Said {
     group: u32,
     state: AnaState,
     namespaces: u64,
@@ -52,7 +49,7 @@ struct Said {
 
 impl Counts {
     /// The page says this now. Returns whether that is something else. Groups get their counts.
-    fn note(&mut self, groups: &mut [ReportedGroup]) -> bool {
+    pub(super) fn note(&mut self, groups: &mut [ReportedGroup]) -> bool {
         let digest = |nsids: &[u32]| {
             let mut hasher = DefaultHasher::new();
             nsids.hash(&mut hasher);
@@ -88,92 +85,8 @@ impl AccessLog {
         *self.counts() = Counts::default();
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+    pub(super) fn counts(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Controller {
-    /// The state of an access group for its host.
-    pub(crate) fn access_state(&self, served: &ServedSubsystem, group: u32) -> AnaState {
-        let state = served.access_state(group, &self.way());
-        // What is lost for good is not said to be back soon.
-        if self.is_leaving() && state != AnaState::PERSISTENT_LOSS { AnaState::INACCESSIBLE } else { state }
-    }
-
-    /// Whether some group is in a state that allows no I/O, whatever its disks do.
-    pub(crate) fn is_restricted(&self, served: &ServedSubsystem) -> bool {
-        let groups = served.groups();
-        self.is_leaving()
-            || groups.may_restrict() && {
-                let way = self.way();
-                groups.ids().into_iter().any(|group| !groups.state(group, &way).allows_io())
-            }
-    }
-
-    /// Whether its host is asked to go elsewhere.
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.access.leaving.load(Ordering::Acquire)
-    }
-
-    /// Asks its host to go elsewhere. What is served says so to the cores.
-    pub(crate) fn set_leaving(&self) {
-        self.access.leaving.store(true, Ordering::Release);
-    }
-
-    /// Whether its host wants to be told of access groups that change.
-    pub(crate) fn hears_of_access(&self) -> bool {
-        self.events.wants(Event::AccessChanged)
-    }
-
-    /// The log page, with its change count. `read` says whether the host gets it.
-    pub(crate) fn access_log(&self, served: &ServedSubsystem, read: bool) -> (u64, Vec<ReportedGroup>) {
-        let mut groups = self.reported(served);
-        let mut counts = self.access.counts();
-        counts.note(&mut groups);
-        if read {
-            counts.read = Some(counts.page);
-        }
-        (counts.page, groups)
-    }
-
-    /// Something may be different: the host is told if the log page is. Calls the wake.
-    pub(crate) fn access_may_have_changed(&self, served: &ServedSubsystem) {
-        let mut groups = self.reported(served);
-        let changed = {
-            let mut counts = self.access.counts();
-            // Before anybody has looked, nobody knows what it was.
-            let first = counts.said.is_none();
-            counts.note(&mut groups) || first
-        };
-        if changed {
-            self.events.post(Event::AccessChanged);
-        }
-    }
-
-    /// Whether the host has read the log page as it is now.
-    pub(crate) fn has_read_access_log(&self) -> bool {
-        let counts = self.access.counts();
-        counts.read == Some(counts.page)
-    }
-
-    fn reported(&self, served: &ServedSubsystem) -> Vec<ReportedGroup> {
-        let groups = served.groups();
-        let empty = |group| ReportedGroup {
-            group,
-            state: self.access_state(served, group),
-            nsids: Vec::new(),
-            change_count: 0,
-        };
-        let mut all: Vec<_> = groups.ids().into_iter().map(empty).collect();
-        for nsid in
-            served.namespaces().map(|one| one.nsid()).filter(|nsid| served.shows(*nsid, &self.host.nqn))
-        {
-            if let Ok(index) = all.binary_search_by_key(&groups.of(nsid), |one| one.group) {
-                all[index].nsids.push(nsid);
-            }
-        }
-        all
     }
 }
 

@@ -4,6 +4,7 @@
 //! for long. Its events have a lock of their own. I/O reads only the atomics; the cores have tables of their own of the
 //! namespaces.
 
+mod access;
 mod access_log;
 mod candidate;
 mod errors;
@@ -33,6 +34,7 @@ use ringfab_spec::sqe::PropertySize;
 pub use errors::ErrorRecord;
 pub use registers::PropertyEffect;
 
+pub(crate) use access::Access;
 pub(crate) use candidate::{Candidate, proved};
 pub(crate) use errors::{ENTRIES_MAX_Z as ERROR_ENTRIES_MAX_Z, ErrorLog};
 pub(crate) use events::{Event, REQUESTS_MAX_Z as EVENT_REQUESTS_MAX_Z, supported as supported_events};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ringfab_spec::Status;
 
-use crate::controller::Controller;
+use crate::controller::{Access, Controller};
 use crate::failure::Failure;
 use crate::model::{Namespace, QueueRecord, ana_status};
 use crate::resources::Resources;
@@ -38,7 +38,7 @@ impl Attachment {
         let served = resources.served.of(self.controller.subsystem());
         let shown = served.into_iter().flat_map(|one| one.shown_only_to_some(&self.controller.host().nqn));
         self.own = shown.cloned().collect();
-        self.is_restricted = served.is_some_and(|served| self.controller.is_restricted(served));
+        self.is_restricted = served.is_some_and(|served| Access(&self.controller).is_restricted(served));
     }
 
     /// Whether the access group of a namespace allows I/O, whatever its disks do.
@@ -52,7 +52,7 @@ impl Attachment {
         let served = resources.served.of(self.controller.subsystem());
         let state = served.filter(|one| one.namespace(nsid).is_some()).map(|served| {
             let group = served.groups().of(nsid);
-            self.controller.access_state(served, group)
+            Access(&self.controller).state(served, group)
         });
         state.and_then(ana_status).map_or(Ok(()), |status| Err(Failure::transient(status)))
     }

@@ -60,7 +60,7 @@ fn host(args: &HoldArgs) -> Result<Host> {
     let connections = args.count as u32 * (u32::from(args.queues) + 1);
     let reactor = ReactorConfig { entries: 512, spin: SPIN_DEFAULT, descriptors_max: connections + 64 };
     let mut rnic = RnicConfig::new(0, [7; 32]);
-    rnic.crc = args.url.crc.unwrap_or(true);
+    rnic.crc = args.url.rdma.crc.unwrap_or(true);
     let count = BUFFERS_MIN + BUFFERS_EACH * args.count;
     let pool = vec![ClassLayout { buffer_bytes: BUFFER_BYTES, count }];
     let config = HostConfig::new(pool, rnic, 7);

@@ -183,9 +183,9 @@ fn is_worth_asking(walk: &mut Walk<'_>, url: &Url) -> Result<bool> {
         return Ok(false);
     }
     // RDMA devices have ports of their own, which the kernel's TCP does not know.
-    let has_port = url.transport == Transport::Tcp || url.provider == Provider::Iwarp;
+    let has_port = url.transport == Transport::Tcp || url.rdma.provider == Provider::Iwarp;
     let listens =
-        url.provider == Provider::Verbs || walk.look("port", || first_of(&addresses, port))?.is_some();
+        url.rdma.provider == Provider::Verbs || walk.look("port", || first_of(&addresses, port))?.is_some();
     Ok(listens || !has_port)
 }
 

@@ -9,6 +9,7 @@ use ringfab_initiator::{Namespace, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::path_report::PathReport;
 use crate::failures;
 
 /// What has made an entry.
@@ -97,6 +98,9 @@ pub(crate) struct Status {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed_commands: Option<u64>,
     pub(crate) namespaces: Vec<Disk>,
+    /// Its paths; none of a process of an older version.
+    #[serde(default)]
+    pub(crate) paths: Vec<PathReport>,
 }
 
 /// Its state while all is well.
@@ -105,20 +109,6 @@ const CONNECTED: &str = "connected";
 const GIVEN_UP: &str = "given up";
 /// The state of a mount whose controller is connected, and has no such disk any more.
 const DISK_REMOVED: &str = "disk removed";
-
-/// The answer to somebody who asks for a reset.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct ResetAnswer {
-    /// Whether it has begun.
-    #[serde(default)]
-    pub(crate) begun: bool,
-    /// Why not.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) refused: Option<String>,
-    /// How it was just before.
-    #[serde(flatten)]
-    pub(crate) before: Status,
-}
 
 impl Facts {
     /// Facts of this process, from now on.
@@ -202,6 +192,7 @@ impl Status {
             reconnects: controller.reconnects(),
             failed_commands: mounted.map(|_| failures::count()),
             namespaces: disks(&controller.namespaces()),
+            paths: controller.paths().iter().map(PathReport::of).collect(),
         }
     }
 

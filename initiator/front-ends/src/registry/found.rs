@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg, OFlag};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -18,7 +18,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::facts::Ended;
 use super::folder::{folder, path};
-use super::{ASK_RESET, ASK_STATUS, ENTRY_BYTES_MAX, Facts, ResetAnswer, Status, is_at, read, remove};
+use super::{Answer, Asked, ENTRY_BYTES_MAX, Facts, Status, is_at, read, remove};
 
 /// How long somebody who lives may take to say how it is.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -128,28 +128,34 @@ impl Found {
 
     /// How it is, asked of its program.
     pub(crate) fn status(&self) -> Option<Status> {
-        serde_json::from_slice(&self.ask(ASK_STATUS).ok()?).ok()
+        serde_json::from_slice(&self.ask(&Asked::Status).ok()?).ok()
     }
 
-    /// Has its program reset the controller. Returns when that has begun.
+    /// Has its program do something. Returns when that has begun, or was refused.
     ///
     /// # Errors
-    /// Why it has not.
-    pub(crate) fn reset(&self) -> Result<ResetAnswer> {
-        let answer = self.ask(ASK_RESET).with_context(|| {
+    /// It does not answer, or cannot do it.
+    pub(crate) fn have(&self, asked: &Asked) -> Result<Answer> {
+        let answer = self.ask(asked).with_context(|| {
             format!(
                 "process {} does not answer at its socket in the folder of what is attached",
                 self.facts.pid
             )
         })?;
-        serde_json::from_slice(&answer).context("take its answer")
+        let answer: Answer = serde_json::from_slice(&answer).context("take its answer")?;
+        ensure!(
+            answer.begun || answer.refused.is_some(),
+            "process {} is of an older version, which cannot do this",
+            self.facts.pid
+        );
+        Ok(answer)
     }
 
-    fn ask(&self, what: &[u8]) -> io::Result<Vec<u8>> {
+    fn ask(&self, what: &Asked) -> io::Result<Vec<u8>> {
         let mut client = UnixStream::connect(self.path.with_extension("sock"))?;
         client.set_read_timeout(Some(PATIENCE))?;
         client.set_write_timeout(Some(PATIENCE))?;
-        client.write_all(what)?;
+        client.write_all(what.text().as_bytes())?;
         client.shutdown(Shutdown::Write)?;
         let mut text = Vec::new();
         client.take(ENTRY_BYTES_MAX).read_to_end(&mut text)?;

@@ -9,14 +9,18 @@
 //!
 //! | module | what it is |
 //! | --- | --- |
+//! | [`asked`] | what is asked over the socket |
 //! | [`facts`] | what an entry says |
 //! | [`folder`] | where entries are |
 //! | [`found`] | the entries that are there, and which of them live |
+//! | [`path_report`] | how a path is |
 //! | [`standing`] | how a mount is by now that an entry says is there |
 
+mod asked;
 mod facts;
 mod folder;
 mod found;
+mod path_report;
 mod standing;
 
 use std::fs::{self, File, OpenOptions};
@@ -38,23 +42,22 @@ use serde::Serialize;
 
 use crate::options::ConnectArgs;
 
+pub(crate) use asked::{Answer, Asked};
 #[cfg(test)]
 pub(crate) use facts::seconds;
-pub(crate) use facts::{Disk, Ended, Facts, Kind, ResetAnswer, Status, disks};
+pub(crate) use facts::{Disk, Ended, Facts, Kind, Status, disks};
 pub(crate) use folder::{ensure_noted, exists, folder};
 pub(crate) use found::{Found, ended, entries, entry};
+pub(crate) use path_report::{GroupReport, PathReport};
 pub(crate) use standing::Standing;
 
 /// How long somebody who only looks may hold a lock.
 const LOOKERS: Duration = Duration::from_millis(500);
 const RETRY: Duration = Duration::from_millis(10);
 /// The longest that is asked over the socket.
-const ASK_BYTES_MAX: u64 = 64;
+const ASK_BYTES_MAX: u64 = 4096;
 /// The longest entry that is read.
 const ENTRY_BYTES_MAX: u64 = 1 << 20;
-/// What is asked for over the socket. Who asks for nothing gets the status.
-const ASK_RESET: &[u8] = b"reset";
-const ASK_STATUS: &[u8] = b"status";
 /// How long to wait for what somebody asks, and to write an answer to somebody who does not read it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -124,7 +127,7 @@ impl Entry {
         write(&mut self.file).with_context(|| format!("write {}", self.path.visible()))
     }
 
-    /// Says from now on how it is, to all who ask, and has the controller reset for them. `mounted`: the disk, where
+    /// Says from now on how it is, to all who ask, and does for them what they ask of the controller. `mounted`: the disk, where
     /// only one counts.
     ///
     /// # Errors
@@ -283,11 +286,11 @@ fn answer(mut client: UnixStream, controller: &Controller, mounted: Option<&Name
     let mut asked = Vec::new();
     let read = (&client).take(ASK_BYTES_MAX).read_to_end(&mut asked);
     let status = Status::of(controller, mounted);
-    if read.is_err() || asked != ASK_RESET {
-        return say(&mut client, &status);
+    let asked = if read.is_ok() { Asked::of(&asked) } else { Asked::Status };
+    match asked.begin(controller) {
+        None => say(&mut client, &status),
+        Some(result) => say(&mut client, &Answer::new(result, status)),
     }
-    let refused = controller.reset().err().map(|error| error.to_string());
-    say(&mut client, &ResetAnswer { begun: refused.is_none(), refused, before: status })
 }
 
 fn say(client: &mut UnixStream, what: &impl Serialize) -> io::Result<()> {

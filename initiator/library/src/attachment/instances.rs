@@ -20,7 +20,7 @@ impl Attachment {
     ) -> Option<PathEvent> {
         let now = resources.now();
         match event {
-            PathEvent::InstanceLost(_) if !self.volumes.holds_changes() => {}
+            PathEvent::InstanceLost(_) if !self.options.protections.hold_changes => {}
             PathEvent::InstanceLost(instance) => {
                 let connection = self.paths[path.index()].instances.connection();
                 self.fences.lost(now, path, connection, instance);

@@ -442,7 +442,7 @@ fn new_host(options: &ConnectOptions, engine: &EngineOptions, number: usize) -> 
     let reactor = Reactor::new(&config)?;
     let mut rnic = RnicConfig::new(0, seed);
     rnic.capture.clone_from(&engine.capture);
-    rnic.crc = options.url.crc.unwrap_or(rnic.crc);
+    rnic.crc = options.url.rdma.crc.unwrap_or(rnic.crc);
     let mut pool = vec![
         ClassLayout { buffer_bytes: 4096, count: JOBS_MAX },
         ClassLayout { buffer_bytes: 64 * 1024, count: 64 },

@@ -103,7 +103,7 @@ impl RdmaQueue {
         let private_data = wire::cm_request(to.qid, to.size, responses(to.size));
         let parameters = ConnectParameters {
             address: to.address,
-            provider: to.url.provider,
+            provider: to.url.rdma.provider,
             attributes,
             private_data: private_data.as_bytes(),
             timeout: to.timeout,

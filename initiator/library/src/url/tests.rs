@@ -16,7 +16,10 @@ fn every_part_of_an_address_is_read() {
     assert_eq!(url.port, 4421);
     assert_eq!(url.subsystem.as_deref(), Some("nqn.2026-01.org.example:a/b"));
     assert_eq!(url.namespace, Some(7));
-    assert_eq!((url.queues, url.depth, url.keep_alive_s, url.crc), (Some(4), Some(64), Some(0), Some(false)));
+    assert_eq!(
+        (url.queues, url.depth, url.keep_alive_s, url.rdma.crc),
+        (Some(4), Some(64), Some(0), Some(false))
+    );
     assert_eq!(url.host_nqn.as_deref(), Some("nqn.2026-01.org.example:me"));
     assert_eq!(parse(&url.to_string()), Ok(url));
 }

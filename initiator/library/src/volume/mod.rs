@@ -14,6 +14,7 @@ mod records;
 mod replaced;
 mod retries;
 mod subsystem;
+mod waiting;
 mod ways;
 mod written;
 
@@ -26,7 +27,6 @@ use ringfab_spec::{CompletionEntry, Status};
 use crate::allowed;
 use crate::chooser::Chooser;
 use crate::command::{BoxedCommand, Command, Owner};
-use crate::delayed::Delayed;
 use crate::error::{IoError, SubmitError};
 use crate::namespace::{self, Namespace, NamespaceIdentity};
 use crate::options::ConnectOptions;
@@ -34,11 +34,11 @@ use crate::path::{IoQueues, Path, SLOW_IO};
 use crate::request::{ControllerId, IoOperation, IoRequest, PathId, Refused};
 use crate::resources::Resources;
 use crate::transport::NotSent;
-use held::Held;
-use lines::Lines;
 use records::{Failover, Record};
 pub(crate) use replaced::Identified;
-use subsystem::{State, Subsystem};
+pub(crate) use subsystem::State;
+use subsystem::Subsystem;
+use waiting::Waiting;
 use written::WrittenNamespaces;
 
 /// The namespaces of a subsystem, and the I/O for them that no path has.
@@ -46,14 +46,9 @@ pub(crate) struct Volumes {
     id: ControllerId,
     options: Arc<ConnectOptions>,
     subsystem: Subsystem,
-    /// I/O that waits for room or for a path.
-    lines: Lines,
-    /// I/O that waits for something else, of each path that had it last.
-    aside: Vec<Aside>,
-    /// I/O that a path was lost with before it has answered it.
-    held: Held,
-    /// I/O that changes blocks which something that is held may still change.
-    behind: Vec<BoxedCommand>,
+    waiting: Waiting,
+    /// What has happened to the paths, by their slots.
+    records: Vec<Record>,
     /// The loss of a path that had I/O, until the next answer.
     failover: Option<Failover>,
     /// Whether each answer is to be looked at.
@@ -72,14 +67,6 @@ pub(crate) struct NamedPath<'a> {
     pub(crate) path: &'a mut Path,
 }
 
-/// I/O that a path had last.
-#[derive(Debug, Default)]
-struct Aside {
-    /// It has answered these, and they wait for another try.
-    delayed: Delayed,
-    record: Record,
-}
-
 impl Volumes {
     /// Those of a subsystem without paths: see [`Volumes::expect_path`].
     pub(crate) fn new(id: ControllerId, options: Arc<ConnectOptions>, capacity: usize) -> Self {
@@ -87,10 +74,8 @@ impl Volumes {
             id,
             options,
             subsystem: Subsystem::new(),
-            lines: Lines::new(capacity),
-            aside: Vec::new(),
-            held: Held::default(),
-            behind: Vec::new(),
+            waiting: Waiting::new(capacity),
+            records: Vec::new(),
             failover: None,
             attentive: false,
             order: 0,
@@ -105,25 +90,14 @@ impl Volumes {
     }
 
     /// Commands that no path has.
-    pub(crate) fn outstanding(&self) -> usize {
-        let delayed = self.aside.iter().map(|aside| aside.delayed.len()).sum::<usize>();
-        self.lines.len() + self.behind.len() + self.held.len() + delayed
+    pub(crate) fn waiting(&self) -> &Waiting {
+        &self.waiting
     }
 
-    /// Commands that wait for another try, of those that a path has answered.
-    pub(crate) fn delayed(&self, path: PathId) -> usize {
-        self.aside[path.index()].delayed.len()
-    }
-
-    /// Whether new I/O is refused, and what is here has to end.
+    /// What is done with new I/O.
     #[inline]
-    pub(crate) fn is_leaving(&self) -> bool {
-        self.subsystem.state() == State::Leaving
-    }
-
-    /// Whether no path was ready so far.
-    pub(crate) fn is_new(&self) -> bool {
-        self.subsystem.state() == State::New
+    pub(crate) fn state(&self) -> State {
+        self.subsystem.state()
     }
 
     /// Starts an I/O command, or lets it wait. Where a disk is named, its namespace has to be that one.
@@ -151,8 +125,8 @@ impl Volumes {
             resources.done(self.id, command, Err(IoError::NoPath));
             return Ok(false);
         }
-        let line = self.lines.of_group(group);
-        if !self.lines.is_empty() || self.subsystem.is_watchful() {
+        let line = self.waiting.lines.of_group(group);
+        if !self.waiting.lines.is_empty() || self.subsystem.is_watchful() {
             return Ok(self.submit_watchfully(resources, paths, line, command));
         }
         // There is nothing that it would overtake.
@@ -165,12 +139,12 @@ impl Volumes {
     /// A command of a line cannot be sent now. Says whether it is the first one to wait until a time.
     #[inline(never)]
     fn wait_for_path(&mut self, resources: &mut Resources, line: usize, command: BoxedCommand) -> bool {
-        if self.lines.has_waited(line, resources.now()) {
+        if self.waiting.lines.has_waited(line, resources.now()) {
             resources.done(self.id, command, Err(IoError::NoPath));
             return false;
         }
-        self.lines.push(line, command);
-        self.lines.closed_until() < Time::MAX
+        self.waiting.lines.push(line, command);
+        self.waiting.lines.closed_until() < Time::MAX
     }
 
     /// Lets a command wait, or sends it, while others wait or blocks may still be changed by what is held.
@@ -181,11 +155,11 @@ impl Volumes {
         line: usize,
         command: Box<Command>,
     ) -> bool {
-        if self.held.overlap(&command) {
-            self.behind.push(command);
+        if self.waiting.held.overlap(&command) {
+            self.waiting.behind.push(command);
             return false;
         }
-        self.lines.push(line, command);
+        self.waiting.lines.push(line, command);
         self.dispatch(resources, paths)
     }
 
@@ -201,8 +175,12 @@ impl Volumes {
             State::Usable => {}
             State::Leaving => return Err(SubmitError::Gone),
         }
-        if self.outstanding() >= self.options.waiting_max && !self.has_room(paths) {
-            return Err(SubmitError::Full);
+        if self.waiting.len() >= self.options.waiting_max {
+            let mut open = paths.iter().filter_map(Path::io);
+            let none_waits = self.waiting.lines.is_empty() && !self.subsystem.is_rescanning();
+            if !none_waits || !open.any(|io| io.queue_with_room().is_some()) {
+                return Err(SubmitError::Full);
+            }
         }
         let nsid = request.nsid;
         let namespace = namespace::find(self.namespaces(), nsid);
@@ -210,13 +188,6 @@ impl Volumes {
         let namespace = meant.ok_or(SubmitError::NoNamespace(nsid))?;
         allowed::fit(namespace, &mut request.operation)?;
         Ok((namespace.block_bytes, namespace.ana_group))
-    }
-
-    /// Whether a command could be sent at once.
-    fn has_room(&self, paths: &[Path]) -> bool {
-        self.lines.is_empty()
-            && !self.subsystem.is_rescanning()
-            && paths.iter().filter_map(Path::io).any(|io| io.queue_with_room().is_some())
     }
 
     /// Sends a command of a line in which nothing waits. Says whether its path has to look for overdue answers sooner.
@@ -231,7 +202,7 @@ impl Volumes {
         line: usize,
         command: Box<Command>,
     ) -> Result<bool, Box<Command>> {
-        let chosen = self.lines.chooser(line).choose(paths, Path::io);
+        let chosen = self.waiting.lines.chooser(line).choose(paths, Path::io);
         let Some(io) = chosen.and_then(|path| paths[path].io_mut()) else { return Err(command) };
         let Some(queue) = io.queue_with_room() else { return Err(command) };
         send(self.id, self.options.timeouts.io, resources, io, queue, command)
@@ -240,7 +211,7 @@ impl Volumes {
     /// Sends what waits, as far as there is room. Says whether a path has to look for overdue answers sooner.
     #[inline]
     pub(crate) fn dispatch(&mut self, resources: &mut Resources, paths: &mut [Path]) -> bool {
-        if self.lines.is_empty() || self.subsystem.is_rescanning() {
+        if self.waiting.lines.is_empty() || self.subsystem.is_rescanning() {
             return false;
         }
         self.send_lines(resources, paths)
@@ -254,14 +225,14 @@ impl Volumes {
                 Some(*path) != busy && paths[*path].io().is_some_and(|io| io.queue_with_room().is_some())
             };
             let path_of = |chooser: &mut Chooser| chooser.choose(paths, Path::io).filter(has_room);
-            let Some(turn) = self.lines.turn(path_of) else { return sooner };
+            let Some(turn) = self.waiting.lines.turn(path_of) else { return sooner };
             let Some(io) = paths[turn.path].io_mut() else { return sooner };
             while let Some(queue) = io.queue_with_room() {
-                let Some(command) = self.lines.pop(turn.line, turn.until) else { break };
+                let Some(command) = self.waiting.lines.pop(turn.line, turn.until) else { break };
                 match send(self.id, limit, resources, io, queue, command) {
                     Ok(earlier) => sooner |= earlier,
                     Err(command) => {
-                        self.lines.put_first(turn.line, command);
+                        self.waiting.lines.put_first(turn.line, command);
                         if busy.replace(turn.path).is_some() {
                             return sooner;
                         }
@@ -291,33 +262,28 @@ impl Volumes {
         self.try_again(resources, path, command, status);
     }
 
-    /// Whether changes wait until a lost controller is over: always, but in tests.
-    pub(crate) fn holds_changes(&self) -> bool {
-        self.options.protections.hold_changes
-    }
-
     /// Commands that a path was sent on a connection and has not answered. They are held, and so are all that wait and
     /// change the same blocks.
     pub(crate) fn take_back(&mut self, path: PathId, connection: u32, commands: &mut Vec<BoxedCommand>) {
         if commands.is_empty() {
             return;
         }
-        let unprotected = !self.holds_changes();
+        let unprotected = !self.options.protections.hold_changes;
         for command in commands.drain(..) {
             debug_assert!(matches!(command.owner, Owner::Io(_)), "I/O only");
-            self.held.push(path, connection, command, unprotected);
+            self.waiting.held.push(path, connection, command, unprotected);
         }
-        self.subsystem.set_blocks_may_change(!self.held.is_clear());
-        let waiting = self.lines.take_all();
-        self.wait_again(waiting);
+        self.subsystem.set_blocks_may_change(!self.waiting.held.is_clear());
+        let waiting = self.waiting.lines.take_all();
+        self.waiting.put_back(&self.subsystem, waiting);
     }
 
     /// The connections of a path have ended on this engine: no buffer is in use there any more. What changes nothing
     /// goes on.
     pub(crate) fn path_has_closed(&mut self, resources: &mut Resources, path: PathId) {
-        let (go_on, gone) = (self.held.have_ended(path), self.held.take_gone());
-        self.end_gone(resources, gone);
-        self.wait_again(go_on);
+        let (go_on, gone) = (self.waiting.held.have_ended(path), self.waiting.held.take_gone());
+        replaced::end_gone(self.id, resources, gone);
+        self.waiting.put_back(&self.subsystem, go_on);
         self.fail_if_failing(resources, IoError::NoPath);
     }
 
@@ -330,12 +296,12 @@ impl Volumes {
         first: u32,
         last: u32,
     ) -> usize {
-        let mut go_on = self.held.are_over(path, first, last);
-        self.subsystem.set_blocks_may_change(!self.held.is_clear());
-        go_on.append(&mut self.behind);
-        let before = self.lines.len();
-        self.wait_again(go_on);
-        let gone_on = self.lines.len() - before;
+        let mut go_on = self.waiting.held.are_over(path, first, last);
+        self.subsystem.set_blocks_may_change(!self.waiting.held.is_clear());
+        go_on.append(&mut self.waiting.behind);
+        let before = self.waiting.lines.len();
+        self.waiting.put_back(&self.subsystem, go_on);
+        let gone_on = self.waiting.lines.len() - before;
         self.fail_if_failing(resources, IoError::NoPath);
         gone_on
     }
@@ -359,18 +325,18 @@ impl Volumes {
     pub(crate) fn leave_path(&mut self, now: Time, path: PathId) {
         self.subsystem.leave_path(path);
         self.choose_again(now);
-        self.release_of(path);
-        if self.is_leaving() {
-            self.release_all();
+        self.waiting.release_of(&self.subsystem, path);
+        if self.state() == State::Leaving {
+            self.waiting.release_due(&self.subsystem, Time::MAX);
         }
     }
 
     /// A path is not waited for: what is held for it ends, and everything that waits if there is no other one. What was
     /// held for a path that is removed goes on by another one when it can.
     fn give_up(&mut self, resources: &mut Resources, path: PathId, error: IoError) {
-        self.release_of(path);
-        if error == IoError::NoPath || self.is_leaving() {
-            for command in self.held.release(Some(path)) {
+        self.waiting.release_of(&self.subsystem, path);
+        if error == IoError::NoPath || self.state() == State::Leaving {
+            for command in self.waiting.held.release(Some(path)) {
                 resources.done(self.id, command, Err(error));
             }
         }
@@ -383,12 +349,7 @@ impl Volumes {
         if !self.subsystem.is_failing() {
             return;
         }
-        self.release_all();
-        let mut ended = self.held.release(None);
-        ended.append(&mut self.behind);
-        ended.extend(self.lines.take_all());
-        ended.sort_unstable_by_key(|command| command.order);
-        for command in ended {
+        for command in self.waiting.take_all(&self.subsystem) {
             resources.done(self.id, command, Err(error));
         }
     }
@@ -397,27 +358,6 @@ impl Volumes {
     pub(crate) fn written(&self) -> Vec<u32> {
         let is_there = |nsid: &u32| namespace::find(self.namespaces(), *nsid).is_some();
         self.written.iter().filter(is_there).collect()
-    }
-
-    /// Namespaces that have commands waiting, ascending.
-    pub(crate) fn needed(&self) -> Vec<u32> {
-        let delayed = self.aside.iter().flat_map(|aside| aside.delayed.iter());
-        let behind = self.behind.iter().map(|command| &**command);
-        let all = self.lines.iter().chain(delayed).chain(self.held.iter()).chain(behind);
-        let mut needed: Vec<u32> = all.map(|one| one.entry.nsid.get()).collect();
-        needed.sort_unstable();
-        needed.dedup();
-        needed
-    }
-
-    /// These wait for a path, among the others by the order of their submission; or behind what is held, if they change
-    /// the same blocks.
-    fn wait_again(&mut self, mut commands: Vec<BoxedCommand>) {
-        if self.subsystem.is_watchful() {
-            self.behind.extend(commands.extract_if(.., |command| self.held.overlap(command)));
-        }
-        let subsystem = &self.subsystem;
-        self.lines.put_back(commands, |command| subsystem.group_of(command));
     }
 }
 

@@ -11,7 +11,7 @@ use super::Volumes;
 use crate::command::{BoxedCommand, Command};
 use crate::error::{Cause, IoError, SubmitError};
 use crate::namespace::{self, Namespace};
-use crate::request::{HostEvent, PathId};
+use crate::request::{ControllerId, HostEvent, PathId};
 use crate::resources::Resources;
 
 impl Volumes {
@@ -30,7 +30,7 @@ impl Volumes {
     ) -> Result<(), Cause> {
         let Identified { found, listed } = identified;
         let first = self.subsystem.name(subsystem);
-        if first != subsystem && self.aside.len() > 1 {
+        if first != subsystem && self.records.len() > 1 {
             let text = format!("it leads to the subsystem {subsystem}, and the other paths to {first}");
             return Err(Cause::Unsupported(text));
         }
@@ -41,7 +41,7 @@ impl Volumes {
             return Ok(());
         }
         if self.subsystem.is_known() {
-            let own = self.needed();
+            let own = self.waiting.namespaces();
             let is_needed = |nsid| {
                 self.options.url.namespace == Some(nsid)
                     || [&own[..], needed].iter().any(|list| list.contains(&nsid))
@@ -91,14 +91,15 @@ impl Volumes {
         let groups = found.iter().map(|namespace| namespace.ana_group).collect();
         let known = self.subsystem.set_namespaces(found);
         let subsystem = &self.subsystem;
-        self.lines.regroup(groups, |command| subsystem.group_of(command));
+        self.waiting.lines.regroup(groups, |command| subsystem.group_of(command));
         self.choose_again(now);
         known
     }
 
-    /// The controller of a path tells that namespaces have changed: I/O waits until they were looked at.
-    pub(crate) fn namespaces_may_have_changed(&mut self, path: PathId) {
-        self.subsystem.set_rescanning(path, true);
+    /// The controller of a path tells that namespaces have changed, and I/O waits until it has looked at them; or it has
+    /// looked, and I/O goes on unless another path still does.
+    pub(crate) fn set_rescanning(&mut self, path: PathId, rescanning: bool) {
+        self.subsystem.set_rescanning(path, rescanning);
     }
 
     /// The namespaces were looked at again: from here on they are what was found.
@@ -114,33 +115,19 @@ impl Volumes {
         !changed.is_empty() && !too_many && changed.iter().all(is_new)
     }
 
-    /// This path has looked. I/O goes on unless another one still does.
-    pub(crate) fn end_rescan(&mut self, path: PathId) {
-        self.subsystem.set_rescanning(path, false);
-    }
-
     /// Ends what waits for one of these, which ascend.
     fn end_waiting(&mut self, resources: &mut Resources, gone: &[u32]) {
         let is_meant = |command: &Command| gone.binary_search(&command.entry.nsid.get()).is_ok();
-        let mut ended = Vec::new();
-        for aside in &mut self.aside {
-            ended.extend(aside.delayed.take_if(is_meant));
-        }
-        ended.extend(self.held.take_if(is_meant));
-        ended.extend(self.behind.extract_if(.., |command| is_meant(command)));
-        let waiting = self.lines.take_all();
-        let (gone, others) = waiting.into_iter().partition(|command| is_meant(command));
-        ended.extend::<Vec<_>>(gone);
-        self.wait_again(others);
-        self.end_gone(resources, ended);
+        let ended = self.waiting.take_if(&self.subsystem, is_meant);
+        end_gone(self.id, resources, ended);
     }
+}
 
-    /// Ends commands whose namespace is gone.
-    pub(super) fn end_gone(&self, resources: &mut Resources, ended: Vec<BoxedCommand>) {
-        for command in ended {
-            let gone = SubmitError::NoNamespace(command.entry.nsid.get());
-            resources.done(self.id, command, Err(IoError::Refused(gone)));
-        }
+/// Ends commands whose namespace is gone.
+pub(super) fn end_gone(id: ControllerId, resources: &mut Resources, ended: Vec<BoxedCommand>) {
+    for command in ended {
+        let gone = SubmitError::NoNamespace(command.entry.nsid.get());
+        resources.done(id, command, Err(IoError::Refused(gone)));
     }
 }
 

@@ -9,7 +9,6 @@ use super::{NamedPath, Volumes};
 use crate::command::Command;
 use crate::error::IoError;
 use crate::path::{NOTICE_AGAIN, NOTICE_FIRST, Path, seconds};
-use crate::request::PathId;
 use crate::resources::Resources;
 use crate::retry::{Verdict, judge, path_limit};
 
@@ -32,43 +31,24 @@ impl Volumes {
                 path.access_is_news(resources);
             }
             // Paths that refuse it in turn get it once each without a delay.
-            let line = self.lines.of_group(group);
-            let chooser = self.lines.chooser(line);
+            let line = self.waiting.lines.of_group(group);
+            let chooser = self.waiting.lines.chooser(line);
             elsewhere = !chooser.is_closed() && !chooser.has(id.index());
-            elsewhere &= command.tries.sent() as usize <= self.aside.len();
+            elsewhere &= command.tries.sent() as usize <= self.records.len();
         }
         if let Some(delay) = command.tries.next(verdict, status, path.association.retry_delays(), &policy) {
             if elsewhere {
                 tracing::debug!(peer = path.peer(), %status, "another path is taken");
-                path.liveness.put_off(self.aside[id.index()].delayed.len());
-                return self.wait_again(vec![command]);
+                path.liveness.put_off(self.waiting.delayed(id));
+                return self.waiting.put_back(&self.subsystem, vec![command]);
             }
             tracing::debug!(peer = path.peer(), %status, ?delay, sent = command.tries.sent(), "tried again");
             self.log_delayed(resources.now(), path, &command, status, verdict, delay);
-            let delayed = &mut self.aside[id.index()].delayed;
-            delayed.push(command, resources.now() + delay);
-            return path.liveness.put_off(delayed.len());
+            let delayed = self.waiting.delay(id, command, resources.now() + delay);
+            return path.liveness.put_off(delayed);
         }
         let error = IoError::final_status(verdict, status, command.tries);
         resources.done(self.id, command, Err(error));
-    }
-
-    /// Those whose delay is over get another try. Says whether there are any.
-    pub(crate) fn release_due(&mut self, now: Time) -> bool {
-        let due = self.aside.iter_mut().flat_map(|aside| aside.delayed.take_due(now)).collect();
-        self.wait_again(due);
-        true
-    }
-
-    /// All of them go back to the others, without waiting any longer.
-    pub(super) fn release_all(&mut self) {
-        self.release_due(Time::MAX);
-    }
-
-    /// The same for those that a path has answered.
-    pub(super) fn release_of(&mut self, path: PathId) {
-        let released = self.aside[path.index()].delayed.take_due(Time::MAX);
-        self.wait_again(released);
     }
 
     /// Logs that a command waits for another try, where that takes long.

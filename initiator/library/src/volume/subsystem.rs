@@ -39,7 +39,7 @@ pub(super) struct Subsystem {
 
 /// What is done with new I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(crate) enum State {
     /// There was no path yet.
     New,
     /// It is sent, or waits.

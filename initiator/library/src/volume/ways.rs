@@ -5,8 +5,8 @@
 use ringfab_reactor::Time;
 use ringfab_spec::Status;
 
-use super::records::Failover;
-use super::{Aside, Volumes};
+use super::Volumes;
+use super::records::{Failover, Record};
 use crate::access::AccessStates;
 use crate::chooser::Way;
 use crate::error::{ConnectError, IoError};
@@ -30,17 +30,17 @@ impl Way for IoQueues {
 impl Volumes {
     /// A path is to come, in a slot without one.
     pub(crate) fn expect_path(&mut self, path: PathId) {
-        if self.aside.len() <= path.index() {
-            self.aside.resize_with(path.index() + 1, Aside::default);
+        self.waiting.expect_path(path);
+        if self.records.len() <= path.index() {
+            self.records.resize_with(path.index() + 1, Record::default);
         }
-        let aside = std::mem::take(&mut self.aside[path.index()]);
-        debug_assert_eq!(aside.delayed.len(), 0, "the path before has ended, and its commands with it");
+        self.records[path.index()] = Record::default();
         self.subsystem.expect_path(path);
     }
 
     /// A path leads here, perhaps again: I/O goes on.
     pub(crate) fn path_is_ready(&mut self, now: Time, path: PathId) {
-        let was_lost = self.aside[path.index()].record.losses > 0;
+        let was_lost = self.records[path.index()].losses > 0;
         let well_at = if was_lost { now + self.options.paths.well_for } else { now };
         self.subsystem.path_is_ready(path, well_at);
         self.choose_again(now);
@@ -48,13 +48,13 @@ impl Volumes {
 
     /// A path was lost. What it has not answered is held.
     pub(crate) fn path_is_lost(&mut self, now: Time, path: PathId, error: &ConnectError) {
-        self.aside[path.index()].record.lost(now, error.clone());
-        if self.held.has(path) {
+        self.records[path.index()].lost(now, error.clone());
+        if self.waiting.held.has(path) {
             self.failover.get_or_insert(Failover { from: path, since: now });
         }
         self.subsystem.path_is_lost(path);
         self.choose_again(now);
-        self.release_of(path);
+        self.waiting.release_of(&self.subsystem, path);
     }
 
     /// The controller of a path tells these access states.
@@ -78,12 +78,12 @@ impl Volumes {
     /// Decides anew which paths are the best for each group.
     pub(super) fn choose_again(&mut self, now: Time) {
         let (subsystem, by) = (&self.subsystem, self.options.paths.chooser);
-        for (group, chooser) in self.lines.choosers() {
+        for (group, chooser) in self.waiting.lines.choosers() {
             chooser.set(subsystem.best_paths(group, now), by);
         }
         let policy = &self.options.reconnect;
         let limits = [policy.fast_io_fail_timeout, policy.controller_loss_timeout];
-        self.lines.note_closed(now, |group| {
+        self.waiting.lines.note_closed(now, |group| {
             let transition = subsystem.closed_by(group)?;
             Some(limits.into_iter().chain([transition]).flatten().min())
         });
@@ -101,7 +101,7 @@ impl Volumes {
         let Some(Failover { from, since }) = self.failover.take() else { return };
         self.attentive = self.subsystem.is_leaving_path();
         let after = resources.now().since(since);
-        self.aside[from.index()].record.failover = Some(after);
+        self.records[from.index()].failover = Some(after);
         if from != to {
             let controller = self.id;
             resources.events.push_with(|| HostEvent::FailedOver { controller, from, to, after });
@@ -110,26 +110,25 @@ impl Volumes {
 
     /// When something is due: a command gets its next try, a path is well again, or a group was closed for too long.
     pub(crate) fn due(&self, now: Time) -> Time {
-        let delayed = self.aside.iter().map(|aside| aside.delayed.due()).min().unwrap_or(Time::MAX);
-        let well_at = if self.aside.len() > 1 { self.subsystem.well_at(now) } else { Time::MAX };
-        delayed.min(well_at).min(self.lines.closed_until())
+        let well_at = if self.records.len() > 1 { self.subsystem.well_at(now) } else { Time::MAX };
+        self.waiting.due().min(well_at).min(self.waiting.lines.closed_until())
     }
 
     /// Does what is due.
     pub(crate) fn on_timer(&mut self, resources: &mut Resources) {
         let now = resources.now();
-        self.release_due(now);
-        if self.aside.len() > 1 {
+        self.waiting.release_due(&self.subsystem, now);
+        if self.records.len() > 1 {
             self.choose_again(now);
         }
-        for command in self.lines.take_closed(now) {
+        for command in self.waiting.lines.take_closed(now) {
             resources.done(self.id, command, Err(IoError::NoPath));
         }
     }
 
     /// What is known here of a path.
     pub(crate) fn complete(&self, now: Time, status: &mut PathStatus) {
-        let record = &self.aside[status.id.index()].record;
+        let record = &self.records[status.id.index()];
         status.groups = self.subsystem.access(status.id).groups().to_vec();
         status.losses = record.losses;
         status.last_loss = record.last_loss(now).or(status.last_loss.take());

@@ -7,7 +7,7 @@ use crate::admin::AdminContext;
 use crate::admin::page::Page;
 use crate::command::Command;
 use crate::config::ANA_GROUP_MAX;
-use crate::controller::Controller;
+use crate::controller::{Access, Controller};
 use crate::limits::NSID_MAX;
 
 /// What the page has at most, as a host works it out from Identify Controller: some read that much. Behind the last
@@ -19,7 +19,7 @@ const BYTES_MAX: usize = AnaLogHeader::SIZE
 pub(super) fn page(controller: &Controller, context: &AdminContext<'_>, command: Command<'_>) -> Page {
     let groups_only = AnaLogParameter::from_bits((command.dword(10) >> 8 & 0x7f) as u8).groups_only();
     let Some(served) = context.served.of(controller.subsystem()) else { return Page::zeroed(BYTES_MAX) };
-    let (change_count, groups) = controller.access_log(served, true);
+    let (change_count, groups) = Access(controller).log(served, true);
     let count = u16::try_from(groups.len()).expect("there are at most 128 groups");
     let mut page = Page::of(&AnaLogHeader::new(change_count, count));
     for group in &groups {

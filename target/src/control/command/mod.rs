@@ -8,6 +8,7 @@ pub mod examples;
 mod keys;
 mod limits;
 mod namespace;
+mod paths;
 mod save;
 mod status;
 mod table;

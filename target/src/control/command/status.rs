@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::changes::change_line;
 use super::table::Table;
-use super::{Place, access, amount, limits, list, tables, text, visible};
+use super::{Place, amount, limits, list, paths, tables, text, visible};
 use crate::control::client::AskError;
 use crate::control::request::Request;
 
@@ -37,7 +37,7 @@ fn page(answer: &Value, width: usize, now: SystemTime) -> String {
         page.push_str(&notes);
     };
     part(tables::listeners(answer), String::new());
-    part(tables::subsystems(answer), access::lines(answer));
+    part(tables::subsystems(answer), paths::lines(answer));
     let shares: String = list(answer, "hosts").iter().map(limits::host_line).collect();
     let errors: String = list(answer, "controllers").iter().map(last_error_line).collect();
     part(tables::hosts(answer), errors + &shares);

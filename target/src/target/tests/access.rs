@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::config::AccessGroup;
+use crate::controller::Access;
 use ringfab_spec::log::AnaState;
 
 /// What a host asks for that wants to hear of access groups: bit 11 of the configuration.
@@ -25,7 +26,7 @@ fn change(target: &Target, edit: impl FnOnce(&mut crate::model::Draft)) {
 
 fn state(target: &Target, controller: &Controller) -> AnaState {
     let served = target.served();
-    controller.access_state(served.find(DISK).unwrap(), 1)
+    Access(controller).state(served.find(DISK).unwrap(), 1)
 }
 
 fn set(target: &Target, group: AccessGroup) {
@@ -43,7 +44,7 @@ fn a_state_is_that_of_a_way_and_its_change_is_told_to_who_has_asked() {
     let [one, other] = [ONE, OTHER].map(|way| connect(&target, way, FRIEND));
     let served = target.served();
     for controller in [&one, &other] {
-        assert_eq!(controller.access_log(served.find(DISK).unwrap(), true).0, 0);
+        assert_eq!(Access(controller).log(served.find(DISK).unwrap(), true).0, 0);
     }
     let ways = [(ONE.parse().unwrap(), AnaState::INACCESSIBLE)].into();
     set(&target, AccessGroup { ways, ..AccessGroup::default() });
@@ -51,10 +52,14 @@ fn a_state_is_that_of_a_way_and_its_change_is_told_to_who_has_asked() {
     assert_eq!((one.events().next(), other.events().next()), (Some((7, 0x000c_0302)), None));
     let served = target.served();
     let served = served.find(DISK).unwrap();
-    assert!(!one.has_read_access_log() && other.has_read_access_log());
-    let (count, groups) = one.access_log(served, true);
+    assert!(!Access(&one).has_read_log() && Access(&other).has_read_log());
+    let (count, groups) = Access(&one).log(served, true);
     assert_eq!((count, groups[0].change_count, groups[0].nsids.as_slice()), (1, 1, &[1, 7][..]));
-    assert!(one.has_read_access_log() && one.is_restricted(served) && !other.is_restricted(served));
+    assert!(
+        Access(&one).has_read_log()
+            && Access(&one).is_restricted(served)
+            && !Access(&other).is_restricted(served)
+    );
 }
 
 #[test]
@@ -92,7 +97,7 @@ fn only_a_host_that_hears_of_it_and_has_another_way_is_asked_to_leave() {
     target.namespaces()[0].set_ready(1 << 30, false);
     let served = target.served();
     for controller in [&leaves, &stays, &alone, &deaf] {
-        controller.access_log(served.find(DISK).unwrap(), true);
+        Access(controller).log(served.find(DISK).unwrap(), true);
     }
     let old = target.served();
     let mut draft = old.draft();
