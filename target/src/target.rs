@@ -34,6 +34,7 @@ use crate::placement::Placement;
 use end_watch::EndWatch;
 use generated::GeneratedPsks;
 use pools::Controllers;
+pub(crate) use resets::Instances;
 
 /// Everything that is served, and who is connected to it.
 #[derive(Debug)]

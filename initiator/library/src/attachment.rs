@@ -282,7 +282,7 @@ impl Attachment {
                 return;
             }
             let from = NamedPath { id: route.path, path };
-            self.volumes.refused(resources, from, command, entry);
+            self.volumes.refused(resources, from, command, entry.status());
         }
         self.settle(resources);
     }

@@ -13,6 +13,7 @@ use super::{AdminContext, AdminOutcome};
 use crate::command::{Command, dword_offset};
 use crate::controller::{Controller, LostController, ResetEntry, are_of_one_host};
 use crate::failure::Failure;
+use crate::target::Instances;
 
 /// Offsets of the fields of the command.
 const ICID: u16 = dword_offset(10);
@@ -28,7 +29,7 @@ pub(super) fn reset(
     if impacted.ciu == 0 {
         return Err(Failure::invalid_field(CIU));
     }
-    let found = context.target.find_instance(impacted);
+    let found = Instances(context.target).find(impacted);
     // Of an identifier that another process gives, nothing is known here. One that is gone is over.
     let is_ours = match &found {
         Some(found) => are_of_one_host(found, controller),

@@ -16,6 +16,7 @@ use crate::queue::{Owner, Queue, Remainder, log_keep_alive_expired};
 use crate::resources::messages::QueueMessage;
 use crate::resources::operations::DeferredOperation;
 use crate::resources::{HostId, Resources};
+use crate::target::Instances;
 use crate::transport::Endpoint;
 use crate::worker::Task;
 
@@ -288,7 +289,7 @@ fn left_controller(resources: &Resources, id: u16, controller: &Arc<Controller>)
     let admin_core = controller.state().queues.core_of(0);
     if id == 0 {
         if !controller.has_ended() && !controller.state().registers.is_left() {
-            resources.target.tell_loss(controller);
+            Instances(&resources.target).tell_loss(controller);
         }
         resources.target.admin_ended(controller);
         // Without its admin queue an association is over (NVMe over Fabrics: section 3.3.2.2 of Base 2.0).

@@ -4,6 +4,7 @@ use super::commands::Commands;
 use super::connection::Connection;
 use super::log;
 use crate::resources::Resources;
+use crate::target::Instances;
 
 /// A host that leaves ends its I/O queues first, and these are idle then. One that ends with commands outstanding was
 /// lost, and so is its controller: nobody may rely on what the others are still sent.
@@ -21,6 +22,6 @@ pub(super) fn fence_others(connection: &Connection, commands: &Commands, resourc
         && connection.id != 0
         && !commands.table.is_idle()
     {
-        resources.target.fence_others(controller);
+        Instances(&resources.target).fence_others(controller);
     }
 }

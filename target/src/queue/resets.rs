@@ -12,12 +12,13 @@ use super::log;
 use crate::controller::{Controller, Event as AsyncEvent, ResetAnswer};
 use crate::resources::Resources;
 use crate::resources::states::State;
+use crate::target::Instances;
 
 /// Ends an instance of a controller at once, on all cores. An instance that is none any more may still have queues,
 /// which are ending.
 pub(super) fn begin(resources: &Resources, asker: &Arc<Controller>, impacted: ControllerInstance) {
     resources.target.end_watch.add(asker);
-    if let Some(controller) = resources.target.find_instance(impacted)
+    if let Some(controller) = Instances(&resources.target).find(impacted)
         && asker.subsystem().protections().ends_connections
     {
         log::reset_by_another(&controller, asker);
@@ -33,8 +34,8 @@ pub(super) fn report(commands: &mut Commands, connection: &mut Connection, resou
     if !controller.state().awaits_others() {
         return;
     }
-    resources.target.look_at_lost(&controller);
-    let news = resources.target.look_at_resets(&controller, resources.reactor.now());
+    Instances(&resources.target).look_at_lost(&controller);
+    let news = Instances(&resources.target).look_at_resets(&controller, resources.reactor.now());
     for impacted in &news.completed {
         log::reset_is_over(&controller, *impacted);
     }

@@ -40,7 +40,7 @@ use crate::limits::ADMIN_DATA_BYTES_MAX;
 use crate::limits::TRANSFER_BYTES_MAX;
 use crate::model::{IoRecord, Served};
 use crate::nvm::Action;
-use crate::target::Target;
+use crate::target::{Instances, Target};
 use crate::transport::Transports;
 use crate::worker::Workers;
 use claims::Claims;
@@ -228,7 +228,7 @@ impl Resources {
     pub(crate) fn lose(&self, controller: &Arc<Controller>) {
         controller.end();
         self.end_queues(controller, true);
-        self.target.tell_loss(controller);
+        Instances(&self.target).tell_loss(controller);
     }
 
     /// Ends a controller whose host wants nothing of it to be done any more.

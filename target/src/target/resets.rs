@@ -14,10 +14,14 @@ use ringfab_spec::log::ControllerInstance;
 use super::Target;
 use crate::controller::{Controller, Event, ResetNews, are_of_one_host};
 
-impl Target {
+/// The instances of the controllers of a target.
+#[derive(Clone, Copy)]
+pub(crate) struct Instances<'a>(pub(crate) &'a Target);
+
+impl Instances<'_> {
     /// The controller that is this instance now.
-    pub(crate) fn find_instance(&self, instance: ControllerInstance) -> Option<Arc<Controller>> {
-        let found = self.table().find(instance.cntlid);
+    pub(crate) fn find(&self, instance: ControllerInstance) -> Option<Arc<Controller>> {
+        let found = self.0.table().find(instance.cntlid);
         found.filter(|controller| controller.instance() == instance)
     }
 
@@ -28,7 +32,7 @@ impl Target {
             return instances;
         }
         // In this order: who is not found any more takes no queue.
-        instances.retain(|one| self.find_instance(*one).is_none() && !asker.subsystem().has_queues_of(*one));
+        instances.retain(|one| self.find(*one).is_none() && !asker.subsystem().has_queues_of(*one));
         instances
     }
 
@@ -47,7 +51,7 @@ impl Target {
         let instance = lost.instance();
         for other in self.others_of_host(lost) {
             other.state().lost.add(instance);
-            self.end_watch.add(&other);
+            self.0.end_watch.add(&other);
             other.events().post(Event::LostHostCommunication);
         }
     }
@@ -68,7 +72,7 @@ impl Target {
     }
 
     fn others_of_host(&self, controller: &Controller) -> Vec<Arc<Controller>> {
-        let mut others = self.controllers();
+        let mut others = self.0.controllers();
         others.retain(|other| !ptr::eq(Arc::as_ptr(other), controller) && are_of_one_host(other, controller));
         others
     }

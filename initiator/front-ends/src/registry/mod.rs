@@ -127,8 +127,8 @@ impl Entry {
         write(&mut self.file).with_context(|| format!("write {}", self.path.visible()))
     }
 
-    /// Says from now on how it is, to all who ask, and does for them what they ask of the controller. `mounted`: the disk, where
-    /// only one counts.
+    /// Says from now on how it is, to all who ask, and does for them what they ask of the controller. `mounted`: the
+    /// disk, where only one counts.
     ///
     /// # Errors
     /// When there is no socket, or no thread.

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringfab_reactor::Time;
-use ringfab_spec::{CompletionEntry, Status};
 
 use crate::allowed;
 use crate::chooser::Chooser;
@@ -245,21 +244,6 @@ impl Volumes {
                 return sooner;
             }
         }
-    }
-
-    /// A path has answered an I/O command with something else than success.
-    pub(crate) fn refused(
-        &mut self,
-        resources: &mut Resources,
-        path: NamedPath<'_>,
-        command: Box<Command>,
-        entry: &CompletionEntry,
-    ) {
-        let status = entry.status();
-        if command.aborted && status.code() == Status::ABORT_REQUESTED {
-            return resources.done(self.id, command, Err(IoError::TimedOut));
-        }
-        self.try_again(resources, path, command, status);
     }
 
     /// Commands that a path was sent on a connection and has not answered. They are held, and so are all that wait and

@@ -37,7 +37,8 @@ impl Volumes {
         let wanted = self.options.url.namespace.filter(|_| !self.options.url.is_discovery());
         if self.subsystem.is_known_by_others(path) {
             check_path(self.namespaces(), &found, &listed)?;
-            self.merge_namespaces(now, found);
+            let merged = merged(self.namespaces(), found);
+            self.set_namespaces(now, merged);
             return Ok(());
         }
         if self.subsystem.is_known() {
@@ -57,22 +58,6 @@ impl Volumes {
         Ok(())
     }
 
-    /// One more path leads to the namespaces that are known, and perhaps to others. What is in use keeps its limits;
-    /// a namespace may have grown, or have changed its group.
-    fn merge_namespaces(&mut self, now: Time, found: Vec<Namespace>) {
-        let mut merged = self.namespaces().to_vec();
-        for new in found {
-            match merged.binary_search_by_key(&new.nsid, |known| known.nsid) {
-                Ok(index) => {
-                    let known = &mut merged[index];
-                    (known.blocks, known.ana_group) = (new.blocks.max(known.blocks), new.ana_group);
-                }
-                Err(index) => merged.insert(index, new),
-            }
-        }
-        self.set_namespaces(now, merged);
-    }
-
     /// The namespaces are these from here on, as the engine that leads has found.
     pub(crate) fn adopt(&mut self, resources: &mut Resources, found: Vec<Namespace>) {
         let known = self.set_namespaces(resources.now(), found);
@@ -82,7 +67,9 @@ impl Volumes {
         };
         let gone: Vec<u32> = known.iter().filter(|old| !is_there(old)).map(|old| old.nsid).collect();
         if !gone.is_empty() {
-            self.end_waiting(resources, &gone);
+            let is_meant = |command: &Command| gone.binary_search(&command.entry.nsid.get()).is_ok();
+            let ended = self.waiting.take_if(&self.subsystem, is_meant);
+            end_gone(self.id, resources, ended);
         }
     }
 
@@ -114,13 +101,22 @@ impl Volumes {
         let too_many = changed.first() == Some(&u32::MAX);
         !changed.is_empty() && !too_many && changed.iter().all(is_new)
     }
+}
 
-    /// Ends what waits for one of these, which ascend.
-    fn end_waiting(&mut self, resources: &mut Resources, gone: &[u32]) {
-        let is_meant = |command: &Command| gone.binary_search(&command.entry.nsid.get()).is_ok();
-        let ended = self.waiting.take_if(&self.subsystem, is_meant);
-        end_gone(self.id, resources, ended);
+/// One more path leads to the namespaces that are known, and perhaps to others. What is in use keeps its limits;
+/// a namespace may have grown, or have changed its group.
+fn merged(known: &[Namespace], found: Vec<Namespace>) -> Vec<Namespace> {
+    let mut merged = known.to_vec();
+    for new in found {
+        match merged.binary_search_by_key(&new.nsid, |known| known.nsid) {
+            Ok(index) => {
+                let known = &mut merged[index];
+                (known.blocks, known.ana_group) = (new.blocks.max(known.blocks), new.ana_group);
+            }
+            Err(index) => merged.insert(index, new),
+        }
     }
+    merged
 }
 
 /// Ends commands whose namespace is gone.

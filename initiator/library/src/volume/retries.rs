@@ -13,14 +13,17 @@ use crate::resources::Resources;
 use crate::retry::{Verdict, judge, path_limit};
 
 impl Volumes {
-    /// A command was answered with something else than success: it gets another try, or that is its end.
-    pub(super) fn try_again(
+    /// A path has answered a command with something else than success: it gets another try, or that is its end.
+    pub(crate) fn refused(
         &mut self,
         resources: &mut Resources,
         from: NamedPath<'_>,
         mut command: Box<Command>,
         status: Status,
     ) {
+        if command.aborted && status.code() == Status::ABORT_REQUESTED {
+            return resources.done(self.id, command, Err(IoError::TimedOut));
+        }
         let NamedPath { id, path } = from;
         let verdict = judge(status);
         let policy = self.options.reconnect;

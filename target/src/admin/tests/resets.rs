@@ -3,7 +3,7 @@
 use ringfab_spec::log::ControllerInstance;
 
 use super::*;
-use crate::target::tests::STRANGER;
+use crate::target::{Instances, tests::STRANGER};
 
 const CROSS_CONTROLLER_RESET: u8 = 0x1e;
 
@@ -60,7 +60,7 @@ fn a_controller_is_reset_for_its_own_host_and_the_log_says_how_far_that_is() {
 
     impacted.controller.queue_left(&queue);
     forget(&target, &impacted);
-    let look = |now| target.look_at_resets(&asker.controller, now);
+    let look = |now| Instances(&target).look_at_resets(&asker.controller, now);
     assert_eq!(look(at(1)).completed, [], "a disk may still work for the queue");
     impacted.subsystem().queue_ended(&queue);
     assert_eq!(look(at(1)).completed, [instance]);
@@ -86,7 +86,7 @@ fn an_instance_that_is_gone_or_was_never_there_is_over() {
     let never = ControllerInstance { cirn: !instance.cirn, ..instance };
     for instance in [instance, never] {
         assert_eq!(run(&asker, &reset(instance)), Ok(AdminOutcome::Reset(instance)));
-        let news = target.look_at_resets(&asker.controller, at(0));
+        let news = Instances(&target).look_at_resets(&asker.controller, at(0));
         assert!(news.answers.len() == 1 && news.answers[0].is_over, "{news:?}");
     }
 }
