@@ -5,10 +5,10 @@
 //! own, and does what the leader says. When any connection is lost, all of them end. The leader connects again only
 //! when every engine has reported that nothing of it is in flight any more.
 //!
-//! [`Path`] only coordinates. Its parts own their state and decide: [`life`] what it is and [`phase`] which phase follows,
-//! [`association`] what there is of a connected controller, [`sequence`] which
-//! command of attaching follows, [`queues`] what is outstanding and overdue, [`liveness`] when a loss is over,
-//! [`followers`] and [`leader`] what engines ask of each other. The path does what they say.
+//! [`Path`] only coordinates. Its parts own their state and decide: [`life`] what it is and [`phase`] which phase
+//! follows, [`association`] what there is of a connected controller, [`sequence`] which command of attaching follows,
+//! [`queues`] what is outstanding and overdue, [`liveness`] when a loss is over, [`followers`] and [`leader`] what
+//! engines ask of each other. The path does what they say.
 
 mod admin;
 mod association;

@@ -1,8 +1,8 @@
 //! The subsystem: the namespaces behind the paths, and what all paths together mean for I/O.
 //!
 //! A path tells what happens to it alone: whether it is there, and which access states its controller tells. From that
-//! follows which paths are the best for a group of namespaces. I/O fails when none is left to wait for, it waits while any looks at the
-//! namespaces, and it is refused when all are being left.
+//! follows which paths are the best for a group of namespaces. I/O fails when none is left to wait for, it waits while
+//! any looks at the namespaces, and it is refused when all are being left.
 
 use std::time::Duration;
 

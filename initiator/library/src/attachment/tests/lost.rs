@@ -155,6 +155,9 @@ fn a_path_is_lost_when_another_tells_that_its_controller_has_lost_this_host() {
     pair.peers[1].lost_paths.lost = vec![entry(6), entry(7)];
     pair.peers[1].notify(AsyncEvent::lost_host_communication());
     pair.until("the path is lost", |pair| pair.is_told(lost(ONE)));
-    let is_why = |event: &HostEvent| matches!(event, HostEvent::Lost { error, .. } if matches!(error.cause, crate::error::Cause::LostHost));
+    let is_why = |event: &HostEvent| {
+        let HostEvent::Lost { error, .. } = event else { return false };
+        matches!(error.cause, crate::error::Cause::LostHost)
+    };
     assert!(pair.is_told(is_why), "{:?}", pair.told);
 }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! attach    Connect, [authenticate], [over TLS], Capabilities, Version, Enable, ReadyStatus*, Identify, Limits,
-//!           [HostBehavior], [AccessLog*], QueueCount, EventConfig, (EstablishQueue, ConnectQueue, [authenticate])*, Followers,
-//!           namespaces
+//!           [HostBehavior], [AccessLog*], QueueCount, EventConfig, (EstablishQueue, ConnectQueue, [authenticate])*,
+//!           Followers, namespaces
 //! discovery Connect, [authenticate], [over TLS], Capabilities, Version, Enable, ReadyStatus*, Identify, [EventConfig]
 //! follower  (EstablishQueue, ConnectQueue, [authenticate])*
 //! rescan    ChangedLog, [AccessLog*], namespaces, once more if namespaces have changed meanwhile
