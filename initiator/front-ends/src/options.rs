@@ -509,7 +509,8 @@ mod tests {
     }
 
     /// The options of the address that no command has.
-    const WITHOUT_TWIN: [&str; 7] = ["replaydelay", "congestion", "dscp", "usertimeout", "tcpkeepalive", "hdgst", "ddgst"];
+    const WITHOUT_TWIN: [&str; 7] =
+        ["replaydelay", "congestion", "dscp", "usertimeout", "tcpkeepalive", "hdgst", "ddgst"];
 
     #[test]
     fn what_the_command_line_says_goes_before_the_address_for_every_option_that_both_have() {

@@ -142,10 +142,10 @@ pub(crate) fn cases(extent: Extent, round: usize) -> Vec<Case> {
     let measured = raw.chain(rows.iter().flat_map(expand)).chain(tls).chain(besides());
     let measured = measured.chain(disks(extent)).chain(shims());
     let measured = measured.chain(footprints).chain(scales(crowds));
-    if extent == Extent::Full { measured.chain(failovers()).collect() } else { measured.collect() }
+    measured.chain(failovers()).collect()
 }
 
-/// A path that falls silent takes seconds to be noticed: not in the short form.
+/// How long I/O stands still when a path is lost.
 fn failovers() -> impl Iterator<Item = Case> {
     [Loss::Ended, Loss::Silent]
         .into_iter()

@@ -151,16 +151,6 @@ impl Crew {
         self.try_write(engine, lba, byte).expect("written");
     }
 
-    /// Begins to write a block. All writes are acknowledged with FUA.
-    pub(crate) fn begin_write(&self, engine: u64, lba: u64, byte: u8) {
-        self.order(engine, Order::Run(Block::Write(byte), lba));
-    }
-
-    /// Waits for the answer.
-    pub(crate) fn finish_write(&self, engine: u64) {
-        self.answer(engine).expect("written");
-    }
-
     /// The same, if it can.
     pub(crate) fn try_write(&self, engine: u64, lba: u64, byte: u8) -> Result<(), IoError> {
         self.order(engine, Order::Run(Block::Write(byte), lba));

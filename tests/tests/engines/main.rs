@@ -1,8 +1,6 @@
 //! One controller, served by several engine threads with I/O queues of their own.
 
 mod crew;
-mod holder;
-mod late;
 mod paths;
 
 use std::time::Duration;

@@ -234,7 +234,7 @@ fn each_command_ends_by_itself_and_says_why_whatever_the_target_does() {
     let wrong = all(&cells, |(verb, fault, reason)| {
         let target = FakeTarget::start(fault);
         let mut running = Running::start(verb, &target, &quick);
-        let Some(status) = running.end(Duration::from_secs(40)) else {
+        let Some(status) = running.end(Duration::from_secs(150)) else {
             return Err(format!("{verb:?} with {fault:?} goes on: {}", running.log()));
         };
         let log = running.log();
