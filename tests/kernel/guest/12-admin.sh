@@ -49,7 +49,7 @@ logs() {
     works "pages 0 to 5, 18 and 19" nvme get-log "$device" --log-id=0 --log-len=1024 --raw-binary
     local listed
     listed=$(od -An -v -tu4 -w4 /tmp/said | awk '$1 % 2 { printf "%s%d", sep, NR - 1; sep = " " }')
-    expect "the supported log pages" "$listed" "0 1 2 3 4 5 18 19"
+    expect "the supported log pages" "$listed" "0 1 2 3 4 5 12 18 19 30 31"
     for page in $listed; do
         works "read" nvme get-log "$device" --log-id="$page" --log-len=512
     done
