@@ -1,8 +1,8 @@
 //! When a lost instance of a controller is over.
 //!
-//! A path is lost while its controller may have commands in hand, or while they still lie in a socket or in a network.
-//! Whoever sends them again, or writes the same blocks anew, has to know first that the lost *instance* executes nothing
-//! any more. Whatever says so first:
+//! A path is lost while its controller may have commands in hand, or while they still lie in a socket or in a
+//! network. Whoever sends them again, or writes the same blocks anew, has to know first that the lost *instance*
+//! executes nothing any more. Whatever says so first:
 //!
 //! 1. A **Cross-Controller Reset** (Base 2.3): another controller of the subsystem ends the instance and confirms it, at
 //!    once or by its log page. Other paths are asked first; then the path itself, when it is connected again. Whoever
