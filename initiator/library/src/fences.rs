@@ -4,9 +4,9 @@
 //! network. Whoever sends them again, or writes the same blocks anew, has to know first that the lost *instance*
 //! executes nothing any more. Whatever says so first:
 //!
-//! 1. A **Cross-Controller Reset** (Base 2.3): another controller of the subsystem ends the instance and confirms it, at
-//!    once or by its log page. Other paths are asked first; then the path itself, when it is connected again. Whoever
-//!    refuses is not asked again on the same connection.
+//! 1. A **Cross-Controller Reset** (Base 2.3): another controller of the subsystem ends the instance and confirms it,
+//!    at once or by its log page. Other paths are asked first; then the path itself, when it is connected again.
+//!    Whoever refuses is not asked again on the same connection.
 //! 2. The **clock**: the replay delay after the connections of all engines have ended.
 //!
 //! The engine that leads a path decides, and tells the others. Here are the decisions alone: [`Fences::next`] says what

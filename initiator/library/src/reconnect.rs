@@ -1,17 +1,17 @@
 //! When to try again after a loss, and what to do with commands that had no answer.
 //!
 //! # Replay
-//! Commands without an answer are held. They are sent again, in the order of their submission, on the next connection or
-//! by another path. Every command that a program can submit may be executed twice: a Read, Compare, Verify or Flush
+//! Commands without an answer are held. They are sent again, in the order of their submission, on the next connection
+//! or by another path. Every command that a program can submit may be executed twice: a Read, Compare, Verify or Flush
 //! changes nothing, and a Write, Write Zeroes or Discard of the same blocks ends in the same content. When:
 //!
 //! - What changes nothing goes on as soon as the connections have ended, and its buffer is used by nobody. A Flush
 //!   promises nothing of commands that were not answered before it, so it need not wait for any.
 //! - What changes blocks waits until the lost instance of the controller executes nothing any more. Otherwise what was
-//!   sent first, and still lies in a socket, in a network or at a disk, could undo a later write. Cross-Controller Reset
-//!   says when that is, or the clock: [`crate::fences`]. A controller that is connected again says nothing about it.
-//! - A new command that changes the same blocks waits with it, and so does one that follows a command which has failed
-//!   meanwhile. Other commands go on.
+//!   sent first, and still lies in a socket, in a network or at a disk, could undo a later write. Cross-Controller
+//!   Reset says when that is, or the clock: [`crate::fences`]. A controller that is connected again says nothing about
+//! it. - A new command that changes the same blocks waits with it, and so does one that follows a command which has
+//!   failed meanwhile. Other commands go on.
 //!
 //! What order promises, and what not:
 //!
@@ -22,8 +22,8 @@
 //!   shown the second content first. A Compare that overlaps with a Write in flight may see either content.
 //! - The clock is right for controllers that keep what they say of themselves: keep-alive timeout and Command Quiesce
 //!   Time. Many say that quiescing takes no time. A disk that hangs can make any such time wrong.
-//! - What a controller is held for ends with the process. A program that has failed, or that attaches anew, does not know
-//!   what the one before has sent.
+//! - What a controller is held for ends with the process. A program that has failed, or that attaches anew, does not
+//!   know what the one before has sent.
 //! - A Write that was answered but not flushed is in the target's volatile cache. When the target's machine loses
 //!   power it is gone, and NVMe gives no sign of that after the reconnect. Programs that must not depend on it
 //!   write with FUA, or the target serves without a volatile cache.
