@@ -8,7 +8,8 @@
 //! A command that fails meanwhile, because its program does not want to wait, leaves its blocks here: nobody knows
 //! whether it will still be executed, and later changes of these blocks wait as they would for the command itself.
 //!
-//! # Buffers No buffer goes back to a program, or out by another path, before the connections of this engine have
+//! # Buffers
+//! No buffer goes back to a program, or out by another path, before the connections of this engine have
 //! ended. Then nobody uses it any more. A stream reports its end only when the kernel has given back each send and
 //! each receive; no send is without a copy in the kernel, and what TLS sends is a copy, too. An RDMA queue pair
 //! reports its end only when no work of it is left, and before that the command's region was revoked, so that nobody

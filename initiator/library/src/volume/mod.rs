@@ -2,8 +2,8 @@
 //!
 //! Volumes own the commands that are on no path. Those that wait for a path are in a line for each access group
 //! ([`lines`]). Those that a path has answered with "try again" wait for that. Those that a lost path has not answered
-//! are [`held`] until its controller executes none of them any more, and then go on by the next open path. A new command
-//! that changes the same blocks waits with them; any other overtakes them.
+//! are [`held`] until its controller executes none of them any more, and then go on by the next open path. A new
+//! command that changes the same blocks waits with them; any other overtakes them.
 //!
 //! What a path tells concerns that path. [`subsystem`] says what it means for all I/O.
 
