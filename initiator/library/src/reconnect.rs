@@ -9,8 +9,9 @@
 //!   promises nothing of commands that were not answered before it, so it need not wait for any.
 //! - What changes blocks waits until the lost instance of the controller executes nothing any more. Otherwise what was
 //!   sent first, and still lies in a socket, in a network or at a disk, could undo a later write. Cross-Controller
-//!   Reset says when that is, or the clock: [`crate::fences`]. A controller that is connected again says nothing about
-//! it. - A new command that changes the same blocks waits with it, and so does one that follows a command which has
+//!   Reset says when that is, or the clock: [`crate::fences`]. A controller that is connected again says nothing
+//!   about it.
+//! - A new command that changes the same blocks waits with it, and so does one that follows a command which has
 //!   failed meanwhile. Other commands go on.
 //!
 //! What order promises, and what not:
