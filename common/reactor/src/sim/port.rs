@@ -218,7 +218,7 @@ impl Port {
             return Err(errno(libc::EINVAL));
         }
         match state.net.end(key).map(|end| (end.owner, end.host)) {
-            Some((Owner::Detached, at)) if at == host => {}
+            Some((Owner::Detached, at)) if state.machines.machine_of(at) == host => {}
             Some((Owner::Detached, _)) => return Err(errno(libc::EINVAL)),
             _ => return Err(errno(libc::EBADF)),
         }

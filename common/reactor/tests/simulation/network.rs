@@ -87,6 +87,9 @@ fn each_way_to_a_host_has_a_link_of_its_own() {
     let [at_client, at_server] = pair.settle();
     assert_eq!((at_client.len(), at_server.len()), (1, 1), "the other way is well");
     assert!(at_client[0].result.is_ok(), "connected");
+    let Payload::Accepted(socket, _) = at_server[0].payload else { panic!("{at_server:?}") };
+    let moving = pair.server.detach_socket(socket);
+    pair.server.attach_socket(moving).expect("a host has what comes by any of its addresses");
     pair.world.cut_links(a, way);
     pair.client.receive(pair.near, receive_op(1), RECEIVE);
     let [at_client, _] = pair.settle();
