@@ -155,9 +155,7 @@ impl Queues {
             // What the disks hold for it may stay with them.
             resources.hosts.exempt_held(queue.owner().host);
         }
-        if is_finished
-            && let Some(queue) = entry.take()
-        {
+        if is_finished && let Some(queue) = entry.take() {
             let Owner { address, host, is_opening } = queue.owner();
             resources.hosts.leave(address, host, is_opening);
             if !resources.hosts.is_here(host) {
