@@ -127,7 +127,10 @@ fn a_listener_is_drained_and_a_host_with_one_way_keeps_it_until_the_end() {
     let listeners = || {
         let status: Value = serde_json::from_str(&target.ask(&["status", "--json"])).expect("JSON");
         let listeners = status["listeners"].as_array().expect("a list");
-        listeners.iter().map(|one| one["address"].as_str().expect("an address").to_owned()).collect::<Vec<_>>()
+        listeners
+            .iter()
+            .map(|one| one["address"].as_str().expect("an address").to_owned())
+            .collect::<Vec<_>>()
     };
     wait_until("its listener is gone", || listeners() == [target.way(0)]);
     let status = target.ask(&["status"]);
