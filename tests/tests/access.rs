@@ -9,6 +9,7 @@ use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
 use ringfab_spec::log::{AnaState, LogId};
 use ringfab_tests::{Service, program, wait_until};
+use serde_json::Value;
 
 const A: &str = "nqn.2026-11.org.ringfab:a";
 
@@ -123,7 +124,18 @@ fn a_listener_is_drained_and_a_host_with_one_way_keeps_it_until_the_end() {
     alone.write_at(1, 0, &[7; 4096], true).expect("a write");
     let drained = target.ask(&["listener", "drain", &target.way(1)]);
     assert!(drained.contains("drained and removed"), "{drained}");
-    wait_until("its listener is gone", || !target.ask(&["status"]).contains(&target.way(1)));
+    let listeners = || {
+        let status: Value = serde_json::from_str(&target.ask(&["status", "--json"])).expect("JSON");
+        let listeners = status["listeners"].as_array().expect("a list");
+        listeners
+            .iter()
+            .map(|one| one["address"].as_str().expect("an address").to_owned())
+            .collect::<Vec<_>>()
+    };
+    wait_until("its listener is gone", || listeners() == [target.way(0)]);
+    let status = target.ask(&["status"]);
+    let note = format!("not in the file: - listener tcp {}", target.way(1));
+    assert!(status.contains(&note), "{status}");
     wait_until("its host is gone", || alone.write_at(1, 0, &[7; 4096], true).is_err());
     let only = target.run(&["listener", "drain", &target.way(0)]);
     assert!(!only.status.success(), "the only listener stays");

@@ -73,6 +73,9 @@ impl Log {
 const HOST: &[&str] = &[HOST_NQN, NQN, "127.0.0.1"];
 const DISK: &[&str] = &[NQN, "nsid=1"];
 
+/// How a line begins that says that a host was lost.
+const LOST: &str = "WARN controller ended: the connection of an I/O queue was lost with commands outstanding";
+
 /// A host with an I/O queue on each core.
 struct Host {
     admin: RawTcp,
@@ -146,15 +149,36 @@ fn a_host_whose_queues_all_stall_is_one_line() {
     // More than a capsule may have: the target asks for the data, which never come.
     let write = SubmissionEntry::write(1, 1, 0, 64, false).with_sgl(SglDescriptor::transport(64 * 512));
     host.say(write);
-    assert!(host.io.iter_mut().all(RawTcp::ends));
-    drop(host);
-    log.wait_for("disconnected");
+    // With the queues the controller ends.
+    assert!(host.admin.ends() && host.io.iter_mut().all(RawTcp::ends));
     target.end().expect("it ends in order");
     log.is(&[
         ("INFO connected", HOST),
         ("WARN protocol violation: the host neither receives nor sends data", HOST),
-        ("INFO disconnected", HOST),
+        (LOST, HOST),
     ]);
+}
+
+/// Whichever of its connections a core finds gone first.
+#[test]
+fn a_host_that_is_lost_on_all_queues_at_once_is_one_line() {
+    let log = Log::start();
+    let target = target("memory = \"1MiB\"\n");
+    const HOSTS: usize = 20;
+    let count = |is_one: fn(&str) -> bool| log.lines().iter().filter(|line| is_one(line)).count();
+    let ends = || count(|line| line.starts_with(LOST) || line.starts_with("INFO disconnected"));
+    for host in 1..=HOSTS {
+        let mut lost = Host::attach(target.address());
+        lost.say(SubmissionEntry::write(1, 1, 0, 64, false).with_sgl(SglDescriptor::transport(64 * 512)));
+        for queue in &mut lost.io {
+            assert_eq!(queue.hear().header[0], PduType::R2T.0);
+        }
+        drop(lost);
+        wait_until("its end is told", || ends() >= host);
+    }
+    target.end().expect("it ends in order");
+    let connected = count(|line| line.starts_with("INFO connected"));
+    assert_eq!((connected, ends(), log.lines().len()), (HOSTS, HOSTS, 2 * HOSTS), "{:#?}", log.lines());
 }
 
 #[test]

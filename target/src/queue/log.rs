@@ -101,8 +101,11 @@ impl Connection {
             return;
         }
         let (is_left, end_is_told) = {
-            let state = controller.state();
-            (state.registers.is_left(), state.end_is_told)
+            let mut state = controller.state();
+            let end_is_told = state.end_is_told;
+            // With its admin queue the controller ends.
+            state.end_is_told |= queue == 0;
+            (state.registers.is_left(), end_is_told)
         };
         if disconnection.truncated {
             tracing::debug!(%peer, queue, is_left, is_idle, "there was no close_notify");
@@ -187,9 +190,12 @@ pub(crate) fn keep_alive_expired(controller: &Controller) {
     );
 }
 
-/// A host has gone from an I/O queue with commands outstanding, and from its controller with that.
+/// A host has gone from an I/O queue with commands outstanding, and from its controller with that: once, however many
+/// queues it has gone from.
 pub(super) fn io_queue_lost(controller: &Controller, queue: u16) {
-    controller.state().end_is_told = true;
+    if mem::replace(&mut controller.state().end_is_told, true) {
+        return;
+    }
     let ((host, subsystem), peer) = (names(controller), controller.address());
     tracing::warn!(
         %peer, host, subsystem, controller = controller.id(), queue,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ringfab_base::SplitMix64;
 use ringfab_reactor::Time;
 use serde::Serialize;
 
@@ -143,7 +144,7 @@ pub enum WaitsFor {
     Disk,
 }
 
-/// One command in so many has its states timed.
+/// One command of so many that follow each other has its states timed.
 pub(crate) const SAMPLE_INTERVAL: u32 = 64;
 
 /// How long sampled requests were in a state.
@@ -216,8 +217,14 @@ pub struct StateUsage {
 pub(crate) struct RequestStates {
     counts: [u32; State::COUNT],
     times: [StateTime; State::COUNT],
-    /// Commands until the next one that is sampled, and how many were.
+    /// Commands until the next one that is sampled.
     until_sample: u32,
+    /// Of those among which the last one was sampled, how many came or come after it.
+    rest: u32,
+    /// Which one of so many is sampled. Were it always the same one, a host that writes and reads in turns would have
+    /// only its reads timed, or only its writes.
+    random: SplitMix64,
+    /// How many were sampled.
     sampled: u64,
     /// When this turn of the core's loop began.
     now: Time,
@@ -227,8 +234,16 @@ pub(crate) struct RequestStates {
 
 impl Default for RequestStates {
     fn default() -> Self {
-        let times = [StateTime::default(); State::COUNT];
-        Self { counts: [0; State::COUNT], times, until_sample: 1, sampled: 0, now: Time::ZERO, arrived: 0 }
+        Self {
+            counts: [0; State::COUNT],
+            times: [StateTime::default(); State::COUNT],
+            until_sample: 1,
+            rest: SAMPLE_INTERVAL - 1,
+            random: SplitMix64::new(0),
+            sampled: 0,
+            now: Time::ZERO,
+            arrived: 0,
+        }
     }
 }
 
@@ -266,7 +281,9 @@ impl RequestStates {
 
     #[cold]
     fn sample(&mut self) -> Sample {
-        self.until_sample = SAMPLE_INTERVAL;
+        let index = self.random.below(u64::from(SAMPLE_INTERVAL)) as u32;
+        self.until_sample = self.rest + index + 1;
+        self.rest = SAMPLE_INTERVAL - 1 - index;
         self.sampled += 1;
         Sample { begun: self.now, entered: self.now, phases: [0; Phase::COUNT] }
     }
@@ -380,16 +397,33 @@ mod tests {
         assert_eq!((states.count(State::Free), states.outstanding()), (0, 1));
     }
 
-    #[test]
-    fn the_first_command_is_sampled_and_then_one_in_so_many() {
+    /// Which ones of so many commands are sampled.
+    fn sampled(commands: u32) -> Vec<u32> {
         let mut states = RequestStates::default();
         let mut is_sampled = || {
             let mut place = None;
             states.sample_next(&mut place);
             place.is_some()
         };
-        let sampled: Vec<u32> = (0..2 * SAMPLE_INTERVAL).filter(|_| is_sampled()).collect();
-        assert_eq!(sampled, [0, SAMPLE_INTERVAL]);
+        (0..commands).filter(|_| is_sampled()).collect()
+    }
+
+    #[test]
+    fn the_first_command_is_sampled_and_then_one_of_each_so_many() {
+        let sampled = sampled(100 * SAMPLE_INTERVAL);
+        let among: Vec<u32> = sampled.iter().map(|command| command / SAMPLE_INTERVAL).collect();
+        assert_eq!((sampled[0], among), (0, (0..100).collect()));
+    }
+
+    #[test]
+    fn a_host_that_sends_different_commands_in_turns_has_each_of_them_sampled() {
+        for different in [2, 3, 4, 8, 16, 64] {
+            let sampled = sampled(100 * different * SAMPLE_INTERVAL);
+            for which in 0..different {
+                let count = sampled.iter().filter(|command| *command % different == which).count();
+                assert!((50..200).contains(&count), "{count} of {which} of {different}");
+            }
+        }
     }
 
     #[test]

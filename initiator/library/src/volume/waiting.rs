@@ -43,7 +43,7 @@ impl Waiting {
     }
 
     /// Those that wait for another try, of those that a path has answered.
-    pub(crate) fn delayed(&self, path: PathId) -> usize {
+    fn delayed(&self, path: PathId) -> usize {
         self.delayed[path.index()].len()
     }
 
