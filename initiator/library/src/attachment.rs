@@ -377,7 +377,7 @@ impl Attachment {
             for index in 0..self.paths.len() {
                 let path = &mut self.paths[index];
                 let (id, connection) = (path.life.handle().path, path.instances.connection());
-                path.liveness.set_waiting(self.volumes.waiting().of_path(id));
+                path.liveness.set_delayed(self.volumes.waiting().delayed(id));
                 self.volumes.take_back(id, connection, path.reports.unanswered());
                 let Some(event) = path.reports.next() else { continue };
                 settled = false;

@@ -40,8 +40,8 @@ pub(crate) struct Liveness {
     live_since: Time,
     /// I/O commands since then that were answered with "try again".
     put_off: u64,
-    /// Those that wait for their next try, or until what was lost before is over.
-    waiting: usize,
+    /// Those that wait for their next try.
+    delayed: usize,
     /// Whether an admin command was answered since then, or a Keep Alive while nothing else waited.
     admin_worked: bool,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Liveness {
 impl Liveness {
     /// It is ready.
     pub(super) fn begin(&mut self, now: Time) {
-        (self.live_since, self.put_off, self.waiting, self.admin_worked) = (now, 0, 0, false);
+        (self.live_since, self.put_off, self.delayed, self.admin_worked) = (now, 0, 0, false);
         (self.failing_fast, self.unknown_since) = (false, None);
     }
 
@@ -71,15 +71,15 @@ impl Liveness {
         self.loss.is_some() && (cause.is_transient() || changes)
     }
 
-    /// An I/O command was answered with "try again"; so many wait now.
-    pub(crate) fn put_off(&mut self, waiting: usize) {
+    /// An I/O command was answered with "try again"; so many wait for that.
+    pub(crate) fn put_off(&mut self, delayed: usize) {
         self.put_off += 1;
-        self.waiting = waiting;
+        self.delayed = delayed;
     }
 
-    /// So many I/O commands wait for another try, or until what was lost before is over.
-    pub(crate) fn set_waiting(&mut self, waiting: usize) {
-        self.waiting = waiting;
+    /// So many I/O commands wait for another try.
+    pub(crate) fn set_delayed(&mut self, delayed: usize) {
+        self.delayed = delayed;
     }
 
     /// The admin queue works.
@@ -89,7 +89,7 @@ impl Liveness {
 
     /// Whether nothing of the caller's is outstanding.
     pub(super) fn is_idle(&self, activity: Activity) -> bool {
-        activity.outstanding == 0 && self.waiting == 0
+        activity.outstanding == 0 && self.delayed == 0
     }
 
     /// Whether I/O was answered since it was ready, with more than "try again".
@@ -226,17 +226,6 @@ mod tests {
         liveness.begin(at(15));
         liveness.admin_has_worked();
         assert!(!liveness.lose(at(15), NOTHING, policy()));
-    }
-
-    #[test]
-    fn a_path_for_which_writes_are_held_does_not_come_back_by_being_idle() {
-        let mut liveness = Liveness::default();
-        liveness.lose(at(0), NOTHING, policy());
-        liveness.begin(at(1));
-        liveness.set_waiting(1);
-        assert!(!liveness.is_idle(NOTHING), "so a Keep Alive says nothing");
-        assert!(liveness.lose(at(30), NOTHING, policy()), "it has stayed, and done nothing");
-        assert!(liveness.is_over(at(60)));
     }
 
     #[test]

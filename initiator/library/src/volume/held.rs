@@ -79,11 +79,6 @@ impl Held {
         self.0.iter().map(|batch| batch.commands.len() + batch.gone.len()).sum()
     }
 
-    /// How many a path was lost with.
-    pub(super) fn of_path(&self, path: PathId) -> usize {
-        self.0.iter().filter(|batch| batch.path == path).map(|batch| batch.commands.len()).sum()
-    }
-
     /// Whether a path has some.
     pub(super) fn has(&self, path: PathId) -> bool {
         self.0.iter().any(|batch| batch.path == path && !batch.commands.is_empty())

@@ -33,11 +33,7 @@ impl Waiting {
         if self.delayed.len() <= path.index() {
             self.delayed.resize_with(path.index() + 1, Delayed::default);
         }
-        debug_assert_eq!(
-            self.delayed[path.index()].len(),
-            0,
-            "the path before has ended, and its commands with it"
-        );
+        debug_assert_eq!(self.delayed(path), 0, "the path before has ended, and its commands with it");
     }
 
     /// How many there are.
@@ -46,9 +42,9 @@ impl Waiting {
         self.lines.len() + self.behind.len() + self.held.len() + delayed
     }
 
-    /// Those that wait since a path has answered them so that they get another try, or was lost with them.
-    pub(crate) fn of_path(&self, path: PathId) -> usize {
-        self.delayed[path.index()].len() + self.held.of_path(path)
+    /// Those that wait for another try, of those that a path has answered.
+    pub(crate) fn delayed(&self, path: PathId) -> usize {
+        self.delayed[path.index()].len()
     }
 
     /// When the first of them gets it.
@@ -67,9 +63,11 @@ impl Waiting {
         namespaces
     }
 
-    /// A path has answered a command, which gets another try then.
-    pub(super) fn delay(&mut self, path: PathId, command: BoxedCommand, until: Time) {
-        self.delayed[path.index()].push(command, until);
+    /// A path has answered a command, which gets another try then. Returns how many of this path wait for that.
+    pub(super) fn delay(&mut self, path: PathId, command: BoxedCommand, until: Time) -> usize {
+        let delayed = &mut self.delayed[path.index()];
+        delayed.push(command, until);
+        delayed.len()
     }
 
     /// These wait for a path, among the others by the order of their submission; or behind what is held, if they change
