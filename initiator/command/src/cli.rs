@@ -29,7 +29,9 @@ use ringfab_front_ends::context::{Context, Usage};
 use ringfab_front_ends::interrupt::{Cancelled, EXIT_CANCELLED, HangUp, Interrupt};
 use ringfab_front_ends::options::ConnectArgs;
 use ringfab_front_ends::output::{self, ReaderGone};
+use ringfab_front_ends::path::{self, PathCommand};
 use ringfab_front_ends::progress::Connecting;
+use ringfab_front_ends::prometheus;
 use ringfab_front_ends::reset::{self, ResetArgs};
 use ringfab_front_ends::volumes::{
     self, GrowArgs, MountArgs, StepArgs, UmountArgs, VolumeCommand, WritesLost,
@@ -154,6 +156,12 @@ enum Command {
     /// Reset the controller of what this machine has attached: it is connected again, and I/O waits and goes on
     #[command(after_help = examples::RESET)]
     Reset(ResetArgs),
+    /// The paths of what this machine has attached: shown, added and removed
+    #[command(subcommand, after_help = examples::PATH)]
+    Path(PathCommand),
+    /// Print metrics of what this machine has attached, as Prometheus reads them
+    #[command(after_help = examples::METRICS)]
+    Metrics,
     /// Volumes: what /etc/ringfab/volumes.toml names
     #[command(subcommand, after_help = examples::VOLUME)]
     Volume(VolumeCommand),
@@ -362,6 +370,8 @@ fn execute(command: Command, context: &Context) -> Result<()> {
         Command::Mount(args) => volumes::mount(&args, context),
         Command::Umount(args) => volumes::umount(&args, context),
         Command::Reset(args) => reset::run(&args, context),
+        Command::Path(command) => path::run(&command, context),
+        Command::Metrics => prometheus::run(context),
         Command::Volume(command) => mount::volume(&command, context),
         Command::ShowHostnqn => hostnqn::run(context),
         Command::Complete(args) => complete::run(&args),

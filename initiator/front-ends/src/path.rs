@@ -17,14 +17,28 @@ use crate::output;
 use crate::quantity::{Bytes, Span};
 use crate::registry::{Answer, Asked, Facts, Found, PathReport};
 
+/// How times are written, behind the examples of a command.
+macro_rules! examples {
+    ($($line:literal),+) => {
+        concat!(
+            "Examples:",
+            $("\n  ", $line),+,
+            "\n\nTIME is a number of seconds, or has a unit: 50us, 500ms, 10s, 2m, 1h."
+        )
+    };
+}
+
 /// Paths of what is attached.
 #[derive(Subcommand, Debug)]
 pub enum PathCommand {
     /// Show the paths of what this machine has attached
+    #[command(after_help = examples!("ringfab path list", "ringfab path list /mnt/a --interval 2s"))]
     List(PathListArgs),
     /// Attach what is attached by one more address, while it is in use
+    #[command(after_help = examples!("ringfab path add /mnt/a nvme+tcp://192.0.2.6"))]
     Add(Box<PathAddArgs>),
     /// Leave a path; commands that it has been sent end first
+    #[command(after_help = examples!("ringfab path remove /mnt/a 2"))]
     Remove(PathRemoveArgs),
 }
 

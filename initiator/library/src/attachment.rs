@@ -132,8 +132,11 @@ impl Attachment {
         if there.into_iter().any(|path| path.leads_to(&url)) {
             return Err(SubmitError::Path("there is a path to that address already"));
         }
-        // What is told of lost instances is told by the names of their paths.
-        let is_free = |path: &Path| path.life.is_gone() && !self.fences.has(path.life.handle().path);
+        // What is told of lost instances is told by the names of their paths, and so is its end to who joins late.
+        let is_free = |path: &Path| {
+            let is_awaited = path.role.followers().is_some_and(Followers::are_awaited);
+            path.life.is_gone() && !is_awaited && !self.fences.has(path.life.handle().path)
+        };
         let free = self.paths.iter().position(is_free);
         let path = match free {
             Some(slot) => self.paths[slot].life.handle().path.successor(),
@@ -377,7 +380,7 @@ impl Attachment {
             for index in 0..self.paths.len() {
                 let path = &mut self.paths[index];
                 let (id, connection) = (path.life.handle().path, path.instances.connection());
-                path.liveness.set_delayed(self.volumes.waiting().delayed(id));
+                path.liveness.set_undone(self.volumes.waiting().undone_by(id));
                 self.volumes.take_back(id, connection, path.reports.unanswered());
                 let Some(event) = path.reports.next() else { continue };
                 settled = false;

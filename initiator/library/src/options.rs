@@ -322,7 +322,8 @@ pub struct ReconnectPolicy {
     /// Give the controller up this long after its loss; `None` never does. A controller that comes back and answers no
     /// command is still lost.
     pub controller_loss_timeout: Option<Duration>,
-    /// Fail outstanding and new I/O this long after the loss, while reconnecting goes on; `None` lets it wait.
+    /// Fail outstanding and new I/O this long after the loss of each path, while reconnecting goes on; `None` lets it
+    /// wait.
     pub fast_io_fail_timeout: Option<Duration>,
     /// How often a command is tried again that was answered with a status that allows it.
     pub retries: u8,

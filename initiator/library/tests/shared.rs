@@ -17,6 +17,8 @@ const DEADLINE: Duration = Duration::from_secs(20);
 /// Engines that are attached to one controller.
 struct Pair {
     leader: Host,
+    /// What the leader calls it.
+    led: ControllerId,
     follower: Host,
     controller: ControllerId,
     peer: Peer,
@@ -29,10 +31,10 @@ impl Pair {
         peer.announced.acl = aborts - 1;
         let mut options = options(&peer);
         options.timeouts.io = 5 * MOMENT;
-        let (_, shared) = leader.attach_shared(options, 1);
+        let (led, shared) = leader.attach_shared(options, 1);
         let mut controllers = shared.into_iter().map(|shared| follower.join(shared));
         let controller = controllers.next().expect("one follower");
-        let mut this = Self { leader, follower, controller, peer };
+        let mut this = Self { leader, led, follower, controller, peer };
         this.until(|pair| matches!(pair.leader.next_event(), Some(HostEvent::Ready { .. })));
         this.until(|pair| matches!(pair.follower.next_event(), Some(HostEvent::Ready { .. })));
         this
@@ -111,4 +113,21 @@ fn the_leader_asks_for_no_more_aborts_at_once_than_the_controller_takes_and_forg
     assert_eq!(asked, cids);
     pair.peer.release(Status::SUCCESS);
     assert_eq!([pair.done(), pair.done(), pair.done()], [Ok(()); 3]);
+}
+
+#[test]
+fn an_engine_that_hears_late_of_a_path_is_told_that_it_was_removed() {
+    let mut pair = Pair::attached(1);
+    let mut url = options(&pair.peer).url;
+    // Nobody listens there.
+    url.port = 1;
+    for _ in 0..2 {
+        let added = pair.leader.add_path(pair.led, url.clone()).expect("taken");
+        pair.leader.remove_path(pair.led, added).expect("it is there");
+        pair.until(|pair| match pair.follower.next_event() {
+            Some(HostEvent::PathRemoved { path, error, .. }) => path == added && error.is_none(),
+            Some(HostEvent::PathAdded { .. }) | None => false,
+            Some(event) => panic!("{event:?}"),
+        });
+    }
 }

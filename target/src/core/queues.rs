@@ -150,13 +150,12 @@ impl Queues {
         let entry = &mut self.by_number[usize::from(number)];
         let Some(queue) = entry else { return };
         let (id, left) = (queue.id(), queue.leave(resources.reactor.now()));
-        if left.is_some() && !queue.is_finished() {
+        let is_finished = queue.is_finished();
+        if left.is_some() && !is_finished {
             // What the disks hold for it may stay with them.
             resources.hosts.exempt_held(queue.owner().host);
         }
-        if queue.is_finished()
-            && let Some(queue) = entry.take()
-        {
+        if is_finished && let Some(queue) = entry.take() {
             let Owner { address, host, is_opening } = queue.owner();
             resources.hosts.leave(address, host, is_opening);
             if !resources.hosts.is_here(host) {
@@ -173,10 +172,14 @@ impl Queues {
                 resources.cores.iter().for_each(|core| core.send(QueueMessage::CheckControllers));
             }
         }
+        // Who is woken looks at all queues again: a queue that only waits for its disk must wake nobody.
+        let something_has_ended = is_finished || left.is_some();
         if let Some(controller) = left {
             left_controller(resources, id, &controller);
         }
-        resources.target.end_watch.something_has_ended();
+        if something_has_ended {
+            resources.target.end_watch.something_has_ended();
+        }
     }
 
     /// From time to time: deadlines, events to report, and the end of controllers whose hosts are silent.

@@ -46,17 +46,20 @@ identify() {
 }
 
 logs() {
-    works "pages 0 to 5, 18 and 19" nvme get-log "$device" --log-id=0 --log-len=1024 --raw-binary
+    works "pages 0 to 5, 12, 18, 19, 30 and 31" nvme get-log "$device" --log-id=0 --log-len=1024 --raw-binary
     local listed
     listed=$(od -An -v -tu4 -w4 /tmp/said | awk '$1 % 2 { printf "%s%d", sep, NR - 1; sep = " " }')
     expect "the supported log pages" "$listed" "0 1 2 3 4 5 12 18 19 30 31"
     for page in $listed; do
         works "read" nvme get-log "$device" --log-id="$page" --log-len=512
     done
-    for page in 6 7 8 9 10 11 12 13 14 15 16 17 112 128 129 192 255; do
+    for page in 6 7 8 9 10 11 13 14 15 16 17 112 128 129 192 255; do
         refused "Invalid Log Page" "not listed" nvme get-log "$device" --log-id=$page --log-len=512
     done
     works "readable" nvme supported-log-pages "$device"
+    works "one group, which is optimized" nvme ana-log "$device" -o json
+    said state
+    expect "its access state" "$REPLY" optimized
     works "no critical warning; reads are counted" nvme smart-log "$device" -o json
     says critical_warning 0
     said host_read_commands

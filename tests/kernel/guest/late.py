@@ -3,9 +3,9 @@
 #
 #   late.py ROUNDS IMAGE PORT=ADDRESS...
 #
-# It says "ready", and reads a line: the disk of the host, which uses it by way of the ports of this program: each leads to the target at ADDRESS. Where there are two, they
-# are cut in turns. IMAGE is what the target writes to. The last line says in how many rounds older data was in the
-# block after the newer was answered.
+# It says "ready", and reads a line: the disk of the host, which uses it by way of the ports of this program. Each leads
+# to the target at ADDRESS. Where there are two, they are cut in turns. IMAGE is what the target writes to. The last
+# line says in how many rounds older data was in the block after the newer was answered.
 import mmap
 import os
 import socket
@@ -58,8 +58,11 @@ class Connection:
             self.holds = True
 
     def cut(self):
-        self.host.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.host.shutdown(socket.SHUT_RDWR)
+        try:
+            self.host.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.host.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # The host has given it up itself.
         self.host.close()
 
     def release(self):

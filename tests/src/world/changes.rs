@@ -113,7 +113,8 @@ impl Simulation {
         let config = self.servers[0].config().listeners[0].clone();
         let removed = self.change(|target, draft| {
             let served = target.served();
-            let listener = served.listeners().iter().find(|one| one.config().port == config.port);
+            let is_meant = |one: &ListenerConfig| one.port == config.port && one.address == config.address;
+            let listener = served.listeners().iter().find(|one| is_meant(one.config()));
             draft.remove_listener(listener.expect("it is there").port_id()).expect("it is there");
         });
         assert_eq!(removed, Ok(()));
@@ -138,7 +139,8 @@ impl Simulation {
         let exchange = |this: &mut Self, from: &ListenerConfig, to: &ListenerConfig| {
             this.change(|target, draft| {
                 let served = target.served();
-                let old = served.listeners().iter().find(|one| one.config().port == from.port);
+                let is_meant = |one: &ListenerConfig| one.port == from.port && one.address == from.address;
+                let old = served.listeners().iter().find(|one| is_meant(one.config()));
                 let number = old.expect("it is there").port_id();
                 draft.remove_listener(number).expect("it is there");
                 assert_eq!(draft.add_listener(to.clone()), number);

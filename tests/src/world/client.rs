@@ -296,8 +296,14 @@ impl Client {
                 self.losses += u32::from(number == 0);
             }
             (HostEvent::Ready { reconnected: true, .. }, Phase::Ready(_)) => {}
-            (HostEvent::Reconnecting { .. } | HostEvent::NamespacesChanged { .. }, Phase::Ready(_)) => {}
+            (
+                HostEvent::Reconnecting { .. }
+                | HostEvent::NamespacesChanged { .. }
+                | HostEvent::AccessChanged { .. },
+                Phase::Ready(_),
+            ) => {}
             (event, phase) if has_several && is_of_another_path(&event, phase) => {}
+            (HostEvent::PathRemoved { .. }, Phase::Ready(_)) if self.may_be_refused => {}
             // Its administrator attaches again.
             (HostEvent::Failed { .. }, Phase::Ready(_)) if self.may_be_refused => {
                 engine.leave();
@@ -365,7 +371,8 @@ fn is_of_another_path(event: &HostEvent, phase: &Phase) -> bool {
         HostEvent::Lost { .. } | HostEvent::Reconnecting { .. } => {
             matches!(phase, Phase::Attaching(_) | Phase::Detaching)
         }
-        HostEvent::PathRemoved { error, .. } => error.is_none(),
+        // While none was ready, all are given up together, and the last one says that the attachment has failed.
+        HostEvent::PathRemoved { error, .. } => error.is_none() || matches!(phase, Phase::Attaching(_)),
         HostEvent::PathAdded { .. } | HostEvent::FailedOver { .. } | HostEvent::AccessChanged { .. } => true,
         _ => false,
     }

@@ -1,4 +1,4 @@
-//! What `--json` prints is what docs/json.md and docs/json-controllers.md say, and it says it of each command.
+//! What `--json` prints is what docs/json.md and the two pages beside it say, and they say it of each command.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,12 +13,12 @@ use serde_json::Value;
 use ringfab_tests::{TestTarget, not_run, own_mounts};
 use tempfile::TempDir;
 
-use super::{out, output, ringfab, target};
+use super::{out, output, ringfab};
 
-/// Both pages, as one text.
+/// The pages, as one text.
 fn pages() -> String {
     let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
-    ["json.md", "json-controllers.md"]
+    ["json.md", "json-attached.md", "json-controllers.md"]
         .map(|page| fs::read_to_string(docs.join(page)).expect("the document"))
         .concat()
 }
@@ -78,15 +78,22 @@ fn compare(command: &str, printed: &[Value], may_miss: &[&str]) {
 struct Place {
     _target: TestTarget,
     url: String,
+    /// The same by another address.
+    other_url: String,
     folder: TempDir,
 }
 
 impl Place {
     fn new() -> Self {
-        let (target, url) = target();
+        let (listener, namespace) = ("transport = \"tcp\"\n", "[[subsystem.namespace]]\nmemory = \"1MiB\"\n");
+        let other = format!("[[listener]]\naddress = \"127.0.0.1\"\nport = 0\n{listener}");
+        let target = TestTarget::with_listener(listener, &format!("{}{other}", namespace.repeat(2)));
+        let url = target.url("").to_string();
+        let [address, other] = [target.address(), target.other_addresses()[0]].map(|one| one.to_string());
+        let other_url = url.replace(&address, &other);
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         let folder = tempfile::Builder::new().permissions(private).tempdir().expect("a folder");
-        Self { _target: target, url, folder }
+        Self { _target: target, url, other_url, folder }
     }
 
     fn path(&self, name: &str) -> String {
@@ -145,7 +152,7 @@ const fn shape(command: &'static str, printed: fn(&Place) -> Vec<Value>) -> Shap
 }
 
 /// Each command of `ringfab`.
-const SHAPES: [Shape; 29] = [
+const SHAPES: [Shape; 32] = [
     shape("discover", |place| vec![place.json(&["discover", place.discovery()])]),
     Shape {
         command: "connect-all",
@@ -171,6 +178,17 @@ const SHAPES: [Shape; 29] = [
         let serve = ["nbd", &place.url, "--socket", &place.path("socket")];
         vec![place.served(&serve, |place| place.json(&["reset", "--all"])).1]
     }),
+    Shape {
+        command: "path list",
+        printed: |place| {
+            let serve = ["nbd", &place.url, "--socket", &place.path("socket")];
+            let list = |place: &Place| place.json(&["path", "list", "--interval", "10ms"]);
+            vec![place.served(&serve, list).1]
+        },
+        may_miss: &["paths[].groups"],
+    },
+    shape("path add", |place| vec![added(place).0]),
+    shape("path remove", |place| vec![added(place).1]),
     shape("volume check", |place| {
         let file = place.path("volumes.toml");
         let (url, place_of) = (&place.url, place.folder.path());
@@ -265,6 +283,17 @@ fn measured(place: &Place, more: &[&str]) -> Value {
     place.json(&[&load[..], more].concat())
 }
 
+/// What adding a path and removing it print.
+fn added(place: &Place) -> (Value, Value) {
+    let socket = place.path("socket");
+    let serve = ["nbd", &place.url, "--socket", &socket];
+    let path = |place: &Place| {
+        let added = place.json(&["path", "add", &place.url, &place.other_url]);
+        (added, place.json(&["path", "remove", &place.url, &place.other_url]))
+    };
+    place.served(&serve, path).1
+}
+
 /// A file with a key.
 fn key(place: &Place) -> String {
     let path = place.path("key");
@@ -335,6 +364,7 @@ fn each_command_is_documented_and_tried_and_there_are_no_others() {
     let documented = text.lines().filter_map(|line| line.strip_prefix("## `ringfab ")?.strip_suffix('`'));
     let documented: BTreeSet<String> = documented.map(str::to_owned).collect();
     let mut commands = commands("");
+    assert!(commands.remove("metrics"), "what it prints has a format of its own");
     if !commands.contains("devices") {
         // Built without the verbs.
         commands.insert("devices".to_owned());

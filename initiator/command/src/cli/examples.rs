@@ -50,6 +50,15 @@ pub(crate) const RESET: &str = examples!(
     "ringfab reset --all"; TIME
 );
 
+pub(crate) const PATH: &str = examples!(
+    "ringfab path list",
+    "ringfab path list /mnt/a --interval 2s",
+    "ringfab path add /mnt/a nvme+tcp://192.0.2.6",
+    "ringfab path remove /mnt/a 2"
+);
+
+pub(crate) const METRICS: &str = examples!("ringfab metrics");
+
 pub(crate) const VOLUME: &str = examples!("ringfab volume list", "ringfab volume check");
 
 pub(crate) const SHOW_HOSTNQN: &str = examples!("ringfab show-hostnqn", "ringfab show-hostnqn --json");

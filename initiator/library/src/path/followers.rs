@@ -21,6 +21,8 @@ pub(crate) struct Followers {
     final_error: FinalError,
     /// A loss of which the followers have not said yet what they have seen before it.
     unjudged: Option<Unjudged>,
+    /// How the path has ended: what those are told that join late.
+    end: Option<ToFollower>,
 }
 
 /// A loss.
@@ -89,7 +91,7 @@ impl Followers {
     /// So many engines that will follow.
     pub(crate) fn expect(count: u16, final_error: FinalError) -> Self {
         let list = (0..count).map(|_| Follower::default()).collect();
-        Self { final_error, list, attempt: 0, unjudged: None }
+        Self { final_error, list, attempt: 0, unjudged: None, end: None }
     }
 
     /// Engines that share the controller.
@@ -137,11 +139,19 @@ impl Followers {
         }
     }
 
-    /// Tells them that the controller is given up, also those that are still to join.
-    pub(super) fn fail(&self, error: &ConnectError) {
-        // It fails once.
-        let _set = self.final_error.set(error.clone());
-        self.tell(&ToFollower::Failed(error.clone()));
+    /// Tells them how the path has ended, also those that are still to join.
+    pub(super) fn end(&mut self, how: ToFollower) {
+        if let ToFollower::Failed(error) = &how {
+            // It fails once.
+            let _set = self.final_error.set(error.clone());
+        }
+        self.tell(&how);
+        self.end = Some(how);
+    }
+
+    /// Whether some are still to join.
+    pub(crate) fn are_awaited(&self) -> bool {
+        self.list.iter().any(|one| one.state == State::Absent)
     }
 
     /// A follower tells something. Returns what the leader has to do for it.
@@ -151,6 +161,9 @@ impl Followers {
         match what {
             ToLeader::Joined { follower, mailbox } => {
                 (one.state, one.link) = (State::Closed, Some((follower, mailbox)));
+                if let Some(how) = &self.end {
+                    one.tell(how.clone());
+                }
             }
             ToLeader::Connected { attempt: connected, needed } => {
                 if one.state == State::Connecting && connected == attempt {

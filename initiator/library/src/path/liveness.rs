@@ -40,8 +40,8 @@ pub(crate) struct Liveness {
     live_since: Time,
     /// I/O commands since then that were answered with "try again".
     put_off: u64,
-    /// Those that wait for their next try.
-    delayed: usize,
+    /// Those that wait for their next try, or are held since the last loss.
+    undone: usize,
     /// Whether an admin command was answered since then, or a Keep Alive while nothing else waited.
     admin_worked: bool,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Liveness {
 impl Liveness {
     /// It is ready.
     pub(super) fn begin(&mut self, now: Time) {
-        (self.live_since, self.put_off, self.delayed, self.admin_worked) = (now, 0, 0, false);
+        (self.live_since, self.put_off, self.undone, self.admin_worked) = (now, 0, 0, false);
         (self.failing_fast, self.unknown_since) = (false, None);
     }
 
@@ -71,15 +71,14 @@ impl Liveness {
         self.loss.is_some() && (cause.is_transient() || changes)
     }
 
-    /// An I/O command was answered with "try again"; so many wait for that.
-    pub(crate) fn put_off(&mut self, delayed: usize) {
+    /// An I/O command was answered with "try again".
+    pub(crate) fn put_off(&mut self) {
         self.put_off += 1;
-        self.delayed = delayed;
     }
 
-    /// So many I/O commands wait for another try.
-    pub(crate) fn set_delayed(&mut self, delayed: usize) {
-        self.delayed = delayed;
+    /// So many I/O commands wait for another try, or are held since the last loss.
+    pub(crate) fn set_undone(&mut self, undone: usize) {
+        self.undone = undone;
     }
 
     /// The admin queue works.
@@ -89,7 +88,7 @@ impl Liveness {
 
     /// Whether nothing of the caller's is outstanding.
     pub(super) fn is_idle(&self, activity: Activity) -> bool {
-        activity.outstanding == 0 && self.delayed == 0
+        activity.outstanding == 0 && self.undone == 0
     }
 
     /// Whether I/O was answered since it was ready, with more than "try again".
@@ -215,9 +214,15 @@ mod tests {
         liveness.begin(at(1));
         assert!(liveness.lose(at(2), NOTHING, policy()), "nothing was answered");
         liveness.begin(at(3));
-        liveness.put_off(1);
+        liveness.put_off();
         let put_off = Activity { io_answered: 1, outstanding: 0 };
         assert!(liveness.lose(at(4), put_off, policy()), "only put off");
+        liveness.begin(at(5));
+        liveness.set_undone(1);
+        assert!(
+            liveness.lose(at(30), NOTHING, policy()),
+            "what it has not done is held, and it was asked for nothing"
+        );
         for worked in [Activity { io_answered: 2, outstanding: 1 }, NOTHING] {
             liveness.begin(at(5));
             // It answers, or it stays and is idle.

@@ -724,11 +724,11 @@ impl Path {
         self.notices.end_wait();
         self.reports.push(match (before, self.life.trouble.take()) {
             (Phase::Closing(After::Fail), Some(error)) => {
-                self.role.fail_followers(&error);
+                self.role.end_followers(ToFollower::Failed(error.clone()));
                 PathEvent::Failed(error)
             }
             (_, trouble) => {
-                self.role.tell_followers(&ToFollower::Detached(trouble.clone()));
+                self.role.end_followers(ToFollower::Detached(trouble.clone()));
                 PathEvent::Detached(trouble)
             }
         });

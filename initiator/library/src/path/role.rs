@@ -6,7 +6,6 @@ use ringfab_reactor::Time;
 
 use super::sequence::Sequence;
 use super::{Followers, LeaderLink};
-use crate::error::ConnectError;
 use crate::messages::{OpenQueues, ToFollower};
 use crate::namespace::{ControllerInfo, Namespace};
 use crate::options::ReconnectPolicy;
@@ -65,10 +64,10 @@ impl Role {
         }
     }
 
-    /// Tells the followers that the controller is given up.
-    pub(super) fn fail_followers(&self, error: &ConnectError) {
+    /// Tells the followers how the path has ended.
+    pub(super) fn end_followers(&mut self, how: ToFollower) {
         if let Self::Leader(followers) = self {
-            followers.fail(error);
+            followers.end(how);
         }
     }
 

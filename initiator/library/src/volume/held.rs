@@ -79,9 +79,9 @@ impl Held {
         self.0.iter().map(|batch| batch.commands.len() + batch.gone.len()).sum()
     }
 
-    /// Whether a path has some.
-    pub(super) fn has(&self, path: PathId) -> bool {
-        self.0.iter().any(|batch| batch.path == path && !batch.commands.is_empty())
+    /// How many a path has.
+    pub(super) fn of_path(&self, path: PathId) -> usize {
+        self.0.iter().filter(|batch| batch.path == path).map(|batch| batch.commands.len()).sum()
     }
 
     /// All of them.

@@ -315,11 +315,11 @@ impl Volumes {
         }
     }
 
-    /// A path is not waited for: what is held for it ends, and everything that waits if there is no other one. What was
-    /// held for a path that is removed goes on by another one when it can.
+    /// A path is not waited for: everything that waits ends if there is no other one. Otherwise what was held for it
+    /// goes on by another one when it can, unless all of it is being left.
     fn give_up(&mut self, resources: &mut Resources, path: PathId, error: IoError) {
         self.waiting.release_of(&self.subsystem, path);
-        if error == IoError::NoPath || self.state() == State::Leaving {
+        if self.state() == State::Leaving {
             for command in self.waiting.held.release(Some(path)) {
                 resources.done(self.id, command, Err(error));
             }

@@ -83,8 +83,8 @@ impl Volumes {
         known
     }
 
-    /// The controller of a path tells that namespaces have changed, and I/O waits until it has looked at them; or it has
-    /// looked, and I/O goes on unless another path still does.
+    /// The controller of a path tells that namespaces have changed, and I/O waits until it has looked at them; or it
+    /// has looked, and I/O goes on unless another path still does.
     pub(crate) fn set_rescanning(&mut self, path: PathId, rescanning: bool) {
         self.subsystem.set_rescanning(path, rescanning);
     }

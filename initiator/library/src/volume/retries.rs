@@ -42,13 +42,13 @@ impl Volumes {
         if let Some(delay) = command.tries.next(verdict, status, path.association.retry_delays(), &policy) {
             if elsewhere {
                 tracing::debug!(peer = path.peer(), %status, "another path is taken");
-                path.liveness.put_off(self.waiting.delayed(id));
+                path.liveness.put_off();
                 return self.waiting.put_back(&self.subsystem, vec![command]);
             }
             tracing::debug!(peer = path.peer(), %status, ?delay, sent = command.tries.sent(), "tried again");
             self.log_delayed(resources.now(), path, &command, status, verdict, delay);
-            let delayed = self.waiting.delay(id, command, resources.now() + delay);
-            return path.liveness.put_off(delayed);
+            self.waiting.delay(id, command, resources.now() + delay);
+            return path.liveness.put_off();
         }
         let error = IoError::final_status(verdict, status, command.tries);
         resources.done(self.id, command, Err(error));

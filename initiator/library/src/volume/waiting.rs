@@ -43,11 +43,16 @@ impl Waiting {
     }
 
     /// Those that wait for another try, of those that a path has answered.
-    pub(crate) fn delayed(&self, path: PathId) -> usize {
+    fn delayed(&self, path: PathId) -> usize {
         self.delayed[path.index()].len()
     }
 
-    /// When the first of them gets it.
+    /// Those that a path has not done: they wait for another try, or are held since it was lost.
+    pub(crate) fn undone_by(&self, path: PathId) -> usize {
+        self.delayed(path) + self.held.of_path(path)
+    }
+
+    /// When the first of those that wait for another try gets it.
     pub(super) fn due(&self) -> Time {
         self.delayed.iter().map(Delayed::due).min().unwrap_or(Time::MAX)
     }
@@ -63,11 +68,9 @@ impl Waiting {
         namespaces
     }
 
-    /// A path has answered a command, which gets another try then. Returns how many of this path wait for that.
-    pub(super) fn delay(&mut self, path: PathId, command: BoxedCommand, until: Time) -> usize {
-        let delayed = &mut self.delayed[path.index()];
-        delayed.push(command, until);
-        delayed.len()
+    /// A path has answered a command, which gets another try then.
+    pub(super) fn delay(&mut self, path: PathId, command: BoxedCommand, until: Time) {
+        self.delayed[path.index()].push(command, until);
     }
 
     /// These wait for a path, among the others by the order of their submission; or behind what is held, if they change

@@ -49,7 +49,7 @@ impl Volumes {
     /// A path was lost. What it has not answered is held.
     pub(crate) fn path_is_lost(&mut self, now: Time, path: PathId, error: &ConnectError) {
         self.records[path.index()].lost(now, error.clone());
-        if self.waiting.held.has(path) {
+        if self.waiting.held.of_path(path) > 0 {
             self.failover.get_or_insert(Failover { from: path, since: now });
         }
         self.subsystem.path_is_lost(path);

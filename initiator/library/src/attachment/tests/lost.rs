@@ -118,12 +118,22 @@ fn a_write_that_has_failed_while_it_may_still_be_executed_leaves_its_blocks_behi
     let mut pair = pair(|options| options.reconnect.fast_io_fail_timeout = Some(Duration::from_millis(20)));
     pair.peers[1].lost_paths.reset = Reset::Withheld;
     pair.lose_one();
-    pair.until("what is held fails", |pair| pair.done.len() == 2);
-    assert_eq!(pair.ended(), [(1, Err(IoError::NoPath)), (2, Err(IoError::NoPath))]);
+    let faults = &mut pair.peers[1].faults;
+    (faults.cut_after, faults.reject) = (Some(0), true);
+    pair.write(4);
+    pair.until("what is held fails", |pair| pair.done.len() == 3);
+    assert!(pair.done.iter().all(|done| done.result == Err(IoError::NoPath)), "{:?}", pair.ended());
     pair.done.clear();
+    pair.told.clear();
+    pair.peers[1].faults = super::support::Faults::default();
+    pair.until("the other path is back", |pair| pair.is_told(ready(OTHER)));
     is_held(&mut pair);
-    pair.until("the other path is asked", |pair| !pair.peers[1].resets_withheld.is_empty());
-    pair.peers[1].finish_resets();
+    // Both lost ones are to be over.
+    for _ in 0..2 {
+        pair.until("it is asked", |pair| !pair.peers[1].resets_withheld.is_empty());
+        pair.peers[1].finish_resets();
+        pair.peers[1].lost_paths.reset = Reset::Withheld;
+    }
     pair.until("the newer write goes on", |pair| pair.done.len() == 3);
     assert_eq!(pair.peers[1].memory[BLOCK], 9);
 }
