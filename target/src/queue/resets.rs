@@ -1,5 +1,5 @@
-//! Other controllers of a host: by Cross-Controller Reset an admin queue has one ended, and waits for that; and it tells
-//! of those that have lost the host.
+//! Other controllers of a host: by Cross-Controller Reset an admin queue has one ended, and waits for that; and it
+//! tells of those that have lost the host.
 
 use std::sync::Arc;
 

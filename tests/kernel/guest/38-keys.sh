@@ -49,7 +49,8 @@ echo ffdhe2048 >"$guarded/dhchap_dhgroup"
 new_keys
 ours_changes
 theirs_changes
-timeout --foreground -k 5 150 "${far[@]}" "$bin/ringfab" -v --json bench "$(url "$nqn" 'ns=1&queues=1&depth=4&replaydelay=0')" \
+timeout --foreground -k 5 150 "${far[@]}" "$bin/ringfab" -v --json \
+    bench "$(url "$nqn" 'ns=1&queues=1&depth=4&replaydelay=0')" \
     --hostnqn $host --dhchap-key file:$keys/host --dhchap-controller-key file:$keys/controller --rw randrw --bs 4k \
     --size 2M --time 120s --warmup 0s --io-timeout 10s --verify --destroy-data 1 >/tmp/bench 2>/tmp/load.log &
 load=$!

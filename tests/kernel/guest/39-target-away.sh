@@ -10,7 +10,8 @@ set -euo pipefail
 last_of_all
 may_warn nvmet
 start_kernel_target "$nqn"
-"${ringfab[@]}" -v --json bench "$(url "$nqn" 'ns=1&queues=2&depth=16&keepalive=8&replaydelay=0')" --rw randrw --bs 8k --size 32M \
+"${ringfab[@]}" -v --json bench "$(url "$nqn" 'ns=1&queues=2&depth=16&keepalive=8&replaydelay=0')" \
+    --rw randrw --bs 8k --size 32M \
     --time 10s --warmup 0s --io-timeout 5s --verify --destroy-data 1 >/tmp/bench 2>/tmp/load.log &
 load=$!
 their_target_is_loaded

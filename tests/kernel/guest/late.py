@@ -4,8 +4,8 @@
 #   late.py ROUNDS IMAGE PORT=ADDRESS...
 #
 # It says "ready", and reads a line: the disk of the host, which uses it by way of the ports of this program. Each leads
-# to the target at ADDRESS. Where there are two, they are cut in turns. IMAGE is what the target writes to. The last line
-# says in how many rounds older data was in the block after the newer was answered.
+# to the target at ADDRESS. Where there are two, they are cut in turns. IMAGE is what the target writes to. The last
+# line says in how many rounds older data was in the block after the newer was answered.
 import mmap
 import os
 import socket

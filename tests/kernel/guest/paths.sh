@@ -42,7 +42,7 @@ mend_path() {
     if [[ $1 == 1 ]]; then mend_link; else mend_second_link; fi
 }
 
-# --- Losses: each is a function of the path, and `heal_NAME` undoes it -------------------------------------------------
+# --- Losses: each is a function of the path, and `heal_NAME` undoes it ------------------------------------------------
 
 lose_link() {
     [[ $1 == 2 ]] || touch "$disturbed"
@@ -88,7 +88,7 @@ in_turns() {
     done
 }
 
-# --- How long nothing was answered: gaps.py looks -----------------------------------------------------------------------
+# --- How long nothing was answered: gaps.py looks ---------------------------------------------------------------------
 
 # watch_gaps DISK
 watch_gaps() {
@@ -113,7 +113,7 @@ stop_gaps() {
     wait "$gaps"
 }
 
-# --- A load that goes on until it is told to end ------------------------------------------------------------------------
+# --- A load that goes on until it is told to end ----------------------------------------------------------------------
 
 # verify_in_turns DISK: one after the other, each is written, read back and compared.
 verify_in_turns() {

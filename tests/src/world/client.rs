@@ -292,9 +292,7 @@ impl Client {
                 assert!(trouble.is_none(), "{} left with trouble: {trouble:?}", self.name);
                 engine.phase = Phase::Gone;
             }
-            (HostEvent::Lost { .. }, Phase::Ready(_)) => {
-                self.losses += u32::from(number == 0);
-            }
+            (HostEvent::Lost { .. }, Phase::Ready(_)) => self.losses += u32::from(number == 0),
             (HostEvent::Ready { reconnected: true, .. }, Phase::Ready(_)) => {}
             (
                 HostEvent::Reconnecting { .. }

@@ -1,5 +1,5 @@
-//! Cross-Controller Reset (NVM Express Base 2.3, sections 5.4.3 and 8.3.3): a host that has lost a controller has another
-//! one end it, and may rely on that.
+//! Cross-Controller Reset (NVM Express Base 2.3, sections 5.4.3 and 8.3.3): a host that has lost a controller has
+//! another one end it, and may rely on that.
 
 use std::io::Write;
 use std::net::Shutdown;

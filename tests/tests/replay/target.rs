@@ -102,8 +102,8 @@ impl Keeper {
         Self { host, association, recording }
     }
 
-    /// Waits until the queue's identifier is free. Returns whether the controller is there still: a session that was cut
-    /// off with commands outstanding takes it along.
+    /// Waits until the queue's identifier is free. Returns whether the controller is there still: a session that was
+    /// cut off with commands outstanding takes it along.
     fn is_free(&self, target: &TestTarget) -> bool {
         loop {
             let controllers = target.target.controllers();
