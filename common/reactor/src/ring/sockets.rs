@@ -169,8 +169,8 @@ fn clear_error(fd: Option<BorrowedFd<'_>>) {
     }
 }
 
-/// Resets the connection of a socket, if it has one, now and not when it is closed: before Linux 6.13 the kernel keeps a
-/// registered file until operations have ended that began before it was given back, those on other files as well.
+/// Resets the connection of a socket, if it has one, now and not when it is closed: before Linux 6.13 the kernel keeps
+/// a registered file until operations have ended that began before it was given back, those on other files as well.
 fn disconnect(fd: BorrowedFd<'_>) {
     let length = size_of::<libc::sa_family_t>() as libc::socklen_t;
     // SAFETY: the storage is zeroed, so its family is AF_UNSPEC, which has nothing behind the family.
