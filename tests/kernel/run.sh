@@ -18,6 +18,7 @@
 #   RINGFAB_BIN_DIR       a folder with ringfab-target and ringfab, instead of building them
 #   RINGFAB_KERNEL_NVME   the Debian release whose nvme-cli all lanes use; empty for this machine's own
 #   RINGFAB_KERNEL_LOGS   a folder for the logs of each scenario
+#   ROUNDS                how often the scenarios that lose paths, or delay writes, do so
 #   RINGFAB_KERNEL_WRITE  if set, COMMANDS.md is written anew instead of compared
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,13 +27,13 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 LANES=(tcp/tcp siw/iwarp siw/verbs rxe/verbs tcp/tcp@stable tcp/tcp@forky)
 # What could differ with an older kernel: how its host and its target are spoken with, not what ours do on their own.
-STABLE=(10-discover 11-connect 13-data 14-fio 16-restart 18-reset 20-two-hosts 24-digests 28-follow
+STABLE=(10-discover 11-connect 13-data 14-fio 16-restart 18-reset 20-two-hosts 21-paths-lost 24-digests 28-follow
     29-tls-ours 31-transfer 35-two-hosts 38-follow)
 # What could differ where a driver and a provider meet that both face another in other lanes.
 SIW_VERBS=(00-alone 10-discover 11-connect 14-fio 18-reset 21-cross 30-look 31-transfer 36-removal)
 # TLS, which other machines have no programs for, and authentication, which it goes together with; and what another
 # version of nvme-cli could be answered.
-FORKY=(10-discover 11-connect 12-admin 13-data 20-two-hosts 24-namespaces
+FORKY=(10-discover 11-connect 12-admin 13-data 20-two-hosts 21-paths-lost 22-late 24-namespaces
     29-authentication 29-keys 29-tls-alone 29-tls-host 29-tls-target 29-tls-keys 29-tls-concatenation
     29-tls-ours-concatenation 38-keys)
 # The nvme-cli of a lane is this machine's own, or that of another Debian release: one version proves one version.
@@ -139,7 +140,7 @@ boot() {
     guest=$(folder_of "$1")/guest
     : >"$guest/results"
     RINGFAB_VM_KERNEL=$(kernel_of "$1") RINGFAB_VM_NVME=$(nvme_of "$1") RINGFAB_VM_SECONDS=${RINGFAB_VM_SECONDS:-1200} \
-        "$here/vm.sh" run "$guest" "bash main.sh ${1%@*} ${*:2}" &
+        "$here/vm.sh" run "$guest" "ROUNDS=${ROUNDS:-} bash main.sh ${1%@*} ${*:2}" &
     machine=$!
     wait "$machine" || status=$?
     keep_logs "$1"

@@ -2,9 +2,9 @@
 # The main job, end to end, on this machine alone: a disk image behind a target, attached over the software RNIC, over
 # NVMe/TCP, and over NVMe/TCP with TLS by a host that authenticates.
 #
-# It makes an ext4 image, serves it, mounts it by `ringfab mount`, copies a real file tree in, unmounts, checks the file
-# system, attaches it again over NBD, compares every byte, and measures. All that it makes lies in one
-# temporary folder and is gone afterwards, also when interrupted.
+# It makes an ext4 image, serves it, mounts it by `ringfab mount` over two paths, copies a real file tree in while one of
+# them is lost, unmounts, checks the file system, attaches it again over NBD, compares every byte, and measures. All that
+# it makes lies in one temporary folder and is gone afterwards, also when interrupted.
 #
 #   RINGFAB_BIN_DIR   a folder with ringfab-target and ringfab, instead of building them
 #   RINGFAB_PROFILE   release (the default) or debug
@@ -97,8 +97,10 @@ copy_in() {
     local begun mib files spent
     begun=$(now_ms)
     # Owners stay behind: a user without privilege cannot give files away.
-    (cd "$TREE" && cp -R -P --preserve=mode,timestamps,links -- "${ENTRIES[@]}" "$TMP/mnt/") 2>"$TMP/cp.log" ||
-        fail "the copy failed"
+    start cp cp -R -P --preserve=mode,timestamps,links -- "${ENTRIES[@]/#/$TREE/}" "$TMP/mnt/"
+    local copy=$STARTED
+    [ "$MOUNT_BY" != loop ] || lose_a_path "$copy"
+    wait "$copy" || fail "the copy failed"
     sync -f "$TMP/mnt"
     spent=$(($(now_ms) - begun))
     mib=$(du -sm "$TMP/mnt" | cut -f 1)
@@ -110,15 +112,39 @@ copy_in() {
     remember "unmounted, detached" "$(seconds $(($(now_ms) - begun)))"
 }
 
+# One of the two paths is taken away while the copy runs, and another one is given.
+lose_a_path() {
+    local copy=$1 listener=${URL#nvme+rdma://} added
+    listener=${listener%%/*}
+    wait_for "the copy" "$copy" 60 has_copied $(($(used_mib) + COPY_MIB / 4))
+    say "Taking one of the two paths away"
+    ringfab-target listener remove "$listener" --socket "$TMP/control.sock"
+    wait_for "the loss of a path" "$TARGET" 60 path_is lost
+    ringfab path list
+    # A service is confined to the ports that it began with, and to those that the kernel chooses.
+    added=$(ringfab-target listener add 127.0.0.1 --port 0 --socket "$TMP/control.sock")
+    listener=$(grep -o '127.0.0.1:[0-9]*' <<<"$added")
+    URL="nvme+rdma://$listener/$NQN"
+    ringfab path add "$TMP/mnt" "$URL?provider=iwarp"
+    ringfab path remove "$TMP/mnt" 1
+    ringfab path list
+    remember "a path was lost" "while it copied, which went on by the other one"
+}
+
+used_mib() { df --output=used -m "$TMP/mnt" | tail -n 1; }
+has_copied() { [ "$(used_mib)" -ge "$1" ]; }
+# Whether the path over RDMA is in a state.
+path_is() { ringfab path list | grep -q " $1 .*nvme+rdma"; }
+
 # By one command; without loop devices by the parts that need no privilege.
 mount_it() {
     will_mount "$TMP/mnt"
     case "$MOUNT_BY" in
     loop)
-        say "Mounting its file system by ringfab mount"
+        say "Mounting its file system by ringfab mount, over RDMA and over TCP"
         mkdir -m 0700 "$TMP/run"
         export RINGFAB_RUNTIME_DIRECTORY="$TMP/run"
-        ringfab mount "$(namespace_url 1)" "$TMP/mnt" -o nosuid,nodev >"$TMP/mount.log" 2>&1 ||
+        ringfab mount "$(namespace_url 1)" "$TMP/mnt" --path "$URL_TCP" -o nosuid,nodev >"$TMP/mount.log" 2>&1 ||
             fail "it is not mounted"
         ringfab list
         ;;

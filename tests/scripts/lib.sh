@@ -221,6 +221,9 @@ write_config() {
 [target]
 state_dir = "$TMP/state"
 
+[control]
+socket = "$TMP/control.sock"
+
 [[listener]]
 address = "127.0.0.1"
 port = 0

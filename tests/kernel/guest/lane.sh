@@ -73,7 +73,7 @@ run_scenario() {
     : >"$expected"
     : >"$tlshd_log"
     echo "ringfab-scenario $title" >/dev/kmsg
-    timeout -k 5 300 bash "./$name.sh" >"$log" 2>&1 </dev/null || status=$?
+    timeout -k 5 $((300 * ${ROUNDS:-1})) bash "./$name.sh" >"$log" 2>&1 </dev/null || status=$?
     if [[ -e $logs/last ]]; then
         clean=false
     elif ! timeout -k 5 90 bash ./clean-up.sh >"$logs/clean-up.log" 2>&1; then

@@ -95,18 +95,24 @@ nvmet=/sys/kernel/config/nvmet
 # `required` or `not required`, as `with_tls` says.
 start_kernel_target() {
     make_disk
+    add_port 1 "$theirs"
     local port=$nvmet/ports/1
-    mkdir "$port"
-    echo "$fabric" >"$port/addr_trtype"
-    if [[ $theirs == *:* ]]; then echo ipv6; else echo ipv4; fi >"$port/addr_adrfam"
-    echo "$theirs" >"$port/addr_traddr"
-    echo 4420 >"$port/addr_trsvcid"
     [[ -z ${2:-} ]] || echo "$2" >"$port/param_inline_data_size"
     if [[ -n ${with_tls:-} ]]; then
         echo tls1.3 >"$port/addr_tsas"
         echo "$with_tls" >"$port/addr_treq"
     fi
     start_subsystem "$1"
+}
+
+# add_port NUMBER ADDRESS: one that serves nothing yet.
+add_port() {
+    local port=$nvmet/ports/$1
+    mkdir "$port"
+    echo "$fabric" >"$port/addr_trtype"
+    if [[ $2 == *:* ]]; then echo ipv6; else echo ipv4; fi >"$port/addr_adrfam"
+    echo "$2" >"$port/addr_traddr"
+    echo 4420 >"$port/addr_trsvcid"
 }
 
 # start_subsystem NQN: on the port that is there; every one has the same disk.
