@@ -68,6 +68,7 @@ all_is_well() {
 loaded() { some_more /sys/block/nbd0; }
 
 may_warn 'nbd0: shutting down sockets' 'nvmet: ctrl .* keep-alive timer' 'nvmet: ctrl .* fatal error occurred'
+may_warn 'nvmet_tcp: failed cmd'
 modprobe nbd nbds_max=1
 set_up_second_link
 start_kernel_target "$nqn"
