@@ -476,7 +476,7 @@ impl Queue {
         self.has_left_behind = !self.commands.table.is_idle();
         self.note_unfinished();
         self.connection.log_disconnected(disconnection, has_left, is_idle);
-        if has_left && !is_idle {
+        if !is_idle {
             leaving::end_lost_controller(&self.connection, resources);
         }
         leaving::fence_others(&self.connection, &self.commands, resources);
