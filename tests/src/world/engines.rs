@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{ConnectOptions, ControllerId, Host, HostConfig, PathId, SharedController, Url};
 use ringfab_memory::{ClassLayout, Pool};
-use ringfab_reactor::Reactor;
 use ringfab_reactor::sim::{HostId, World};
+use ringfab_reactor::{Reactor, Time};
 
 use super::content::Random;
 use super::scenario::Scenario;
@@ -26,8 +26,8 @@ pub(super) struct Engines {
 pub(super) struct Engine {
     pub(super) host: Host,
     pub(super) phase: Phase,
-    /// Paths that it knows, and whether each is there.
-    pub(super) paths: BTreeMap<PathId, bool>,
+    /// Paths that it knows, and since when each is away that is not there.
+    pub(super) paths: BTreeMap<PathId, Option<Time>>,
 }
 
 /// What it is at.
@@ -156,7 +156,7 @@ impl Engine {
 
     /// Whether so many paths are there, and none is missing.
     pub(super) fn has_paths(&self, count: usize) -> bool {
-        self.paths.len() == count && self.paths.values().all(|there| *there)
+        self.paths.len() == count && self.paths.values().all(Option::is_none)
     }
 
     /// It has no controller any more.
@@ -166,7 +166,12 @@ impl Engine {
 
     /// Whether no path is there.
     pub(super) fn is_cut_off(&self) -> bool {
-        self.paths.values().all(|there| !there)
+        self.paths.values().all(Option::is_some)
+    }
+
+    /// Since when the paths are away that are.
+    pub(super) fn away_since(&self) -> impl Iterator<Item = Time> {
+        self.paths.values().copied().flatten()
     }
 
     /// Takes part in what the first engine attaches, once it has its turn.
