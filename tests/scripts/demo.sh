@@ -2,9 +2,9 @@
 # The main job, end to end, on this machine alone: a disk image behind a target, attached over the software RNIC, over
 # NVMe/TCP, and over NVMe/TCP with TLS by a host that authenticates.
 #
-# It makes an ext4 image, serves it, mounts it by `ringfab mount` over two paths, copies a real file tree in while one of
-# them is lost, unmounts, checks the file system, attaches it again over NBD, compares every byte, and measures. All that
-# it makes lies in one temporary folder and is gone afterwards, also when interrupted.
+# It makes an ext4 image, serves it, mounts it by `ringfab mount` over two paths, copies a real file tree in while one
+# of them is lost, unmounts, checks the file system, attaches it again over NBD, compares every byte, and measures. All
+# that it makes lies in one temporary folder and is gone afterwards, also when interrupted.
 #
 #   RINGFAB_BIN_DIR   a folder with ringfab-target and ringfab, instead of building them
 #   RINGFAB_PROFILE   release (the default) or debug

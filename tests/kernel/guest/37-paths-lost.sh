@@ -29,7 +29,7 @@ for path in json.load(sys.stdin)["paths"]:
 
 # path_is ADDRESS STATE... : whether the path there is in one of these states.
 path_is() {
-    local address state access wanted=$1
+    local address state wanted=$1
     shift
     while read -r address state _; do
         [[ $address != "$wanted" || " $* " != *" $state "* ]] || return 0
@@ -74,7 +74,8 @@ set_up_second_link
 start_kernel_target "$nqn"
 add_port 2 "$theirs_2"
 ln -s "$nvmet/subsystems/$nqn" $nvmet/ports/2/subsystems/
-timeout --foreground $((280 * ${ROUNDS:-1})) "${far[@]}" "$bin/ringfab" -v nbd "$(url_of 1)" --path "$(url_of 2)" --reconnect-delay 100ms \
+timeout --foreground $((280 * ${ROUNDS:-1})) "${far[@]}" "$bin/ringfab" -v nbd "$(url_of 1)" \
+    --path "$(url_of 2)" --reconnect-delay 100ms \
     --socket /tmp/nbd.sock --ready-file /tmp/ringfab.ready 2>/tmp/ringfab.log &
 server=$!
 wait_for 20 test -e /tmp/ringfab.ready

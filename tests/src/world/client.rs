@@ -324,7 +324,9 @@ impl Client {
         if result.is_ok() && !self.engines.list[0].is_cut_off() {
             self.answered = now;
         }
-        if result != Err(IoError::NoPath) || self.may_be_refused {
+        // Its administrator may take the last path that works.
+        let was_taken = self.engines.removed_paths() > 0;
+        if result != Err(IoError::NoPath) || self.may_be_refused || was_taken {
             return;
         }
         // The path that has answered last may have been lost shortly before, as the engine that leads finds it.
