@@ -162,10 +162,11 @@ impl Attachment {
         id
     }
 
-    /// Removes a path.
+    /// Removes a path, unless it is the last one, or the last one that takes I/O.
     pub(crate) fn remove_path(&mut self, resources: &mut Resources, id: PathId) -> Result<(), SubmitError> {
-        let is_there = |path: &&Path| !path.life.is_leaving() && path.life.handle().path != id;
-        let is_last = self.paths.iter().filter(is_there).count() == 0;
+        let is_other = |path: &&Path| !path.life.is_leaving() && path.life.handle().path != id;
+        let others = || self.paths.iter().filter(is_other);
+        let (is_last, others_are_away) = (others().count() == 0, others().all(|path| path.io().is_none()));
         let path = self.paths.get_mut(id.index());
         let path = path
             .filter(|path| path.life.handle().path == id && !path.life.is_gone())
@@ -175,6 +176,9 @@ impl Attachment {
         }
         if is_last {
             return Err(SubmitError::Path("it is the last path; detaching ends it, too"));
+        }
+        if others_are_away && path.io().is_some() {
+            return Err(SubmitError::Path("no other path is ready, so that I/O would have to wait"));
         }
         path.detach(resources, true);
         self.settle(resources);

@@ -303,7 +303,8 @@ impl Host {
     /// [`HostEvent::PathRemoved`] follows. One that is lost is removed at once.
     ///
     /// # Errors
-    /// This engine does not lead; there is no such path; it is the last one, which goes with [`Host::detach`].
+    /// This engine does not lead; there is no such path; it is the last one, which goes with [`Host::detach`], or the
+    /// last one that takes I/O.
     pub fn remove_path(&mut self, controller: ControllerId, path: PathId) -> Result<(), SubmitError> {
         match self.controllers.get_mut(controller.0) {
             Some(controller) => controller.remove_path(&mut self.resources, path),

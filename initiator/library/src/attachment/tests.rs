@@ -426,6 +426,18 @@ fn paths_are_added_and_removed_while_io_runs() {
 }
 
 #[test]
+fn the_last_path_that_works_is_not_removed_while_another_is_away() {
+    let mut pair = Pair::attached(|options| options.replay_delay = Some(Duration::ZERO));
+    pair.lose_one();
+    let refused = pair.host.remove_path(pair.controller, OTHER).expect_err("the only one that works");
+    assert!(refused.to_string().contains("no other path is ready"), "{refused}");
+    pair.host.remove_path(pair.controller, ONE).expect("one that is lost");
+    pair.until("it has gone", |pair| pair.is_told(removed(ONE)));
+    pair.write(3);
+    pair.until("the other one goes on", |pair| pair.done.len() == 3);
+}
+
+#[test]
 fn a_path_to_another_disk_is_refused_with_a_sentence() {
     let mut pair = Pair::attached_to(|_| {}, |_| {});
     let mut third = Peer::new();
