@@ -153,6 +153,15 @@ impl FromArgMatches for EndOfHeadings {
     }
 }
 
+impl Tuning {
+    /// The same with these addresses of the same subsystem as further paths.
+    pub(crate) fn beside(&self, further: &[Url]) -> Self {
+        let mut tuning = self.clone();
+        tuning.paths.path.extend_from_slice(further);
+        tuning
+    }
+}
+
 impl ConnectArgs {
     /// All namespaces at an address, or the one that it names.
     pub fn new(url: Url, tuning: Tuning) -> Self {

@@ -1,7 +1,7 @@
 //! `ringfab connect-all`: attaches the subsystems that discovery shows, each with a front end of its own.
 //!
 //! One thread decides: it is told what discovery controllers know, how front ends fare, and which signals come. A
-//! subsystem has one front end, at the first of its addresses that works. With `--follow`, a subsystem that comes gets
+//! subsystem has one front end, with a path by each of its addresses. With `--follow`, a subsystem that comes gets
 //! one, and that of a subsystem that goes ends. One that fails is tried again.
 //!
 //! | module | what it does |

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use nix::sys::signal::Signal;
 use ringfab_initiator::Url;
 
@@ -35,7 +35,7 @@ pub(super) struct Service {
 }
 
 impl Service {
-    /// Attaches a subsystem at the first of its addresses that works.
+    /// Attaches a subsystem at all of its addresses: each is a path, and one that works is enough.
     pub(super) fn start(
         settings: Settings,
         nqn: &str,
@@ -48,7 +48,7 @@ impl Service {
         let thread = std::thread::Builder::new().name("subsystem".to_owned());
         let thread = thread.spawn(move || {
             let mut end = EndTold { ended: Some(Err(anyhow!("its thread panicked"))), run: &run };
-            end.ended = Some(run.try_all(&urls));
+            end.ended = Some(run.attach(&urls));
         })?;
         Ok(Self { interrupt, signals: 0, thread })
     }
@@ -95,37 +95,25 @@ impl Drop for EndTold<'_> {
 }
 
 impl Run {
-    fn try_all(&self, urls: &[Url]) -> Result<()> {
-        let mut last = Err(anyhow!("it has no address that this host can use"));
-        for url in urls {
-            if self.interrupt.is_interrupted() {
-                return Ok(());
-            }
-            let mut served = false;
-            last = self.serve(url, &mut served);
-            // One that has served is tried again by whoever wants it, at all addresses that it has then.
-            if served || last.is_ok() {
-                break;
-            }
-            if let Err(error) = &last {
-                tracing::info!("{url}: {error:#}");
-            }
-        }
+    fn attach(&self, urls: &[Url]) -> Result<()> {
+        let Some((first, further)) = urls.split_first() else {
+            bail!("it has no address that this host can use");
+        };
+        let ended = self.serve(first, further);
         if self.interrupt.is_interrupted() {
             // What an end that was asked for brings about at a target that is away is no failure.
-            return last.or_else(|error| {
+            return ended.or_else(|error| {
                 tracing::debug!("ended as asked: {error:#}");
                 Ok(())
             });
         }
-        last
+        ended
     }
 
-    fn serve(&self, url: &Url, served: &mut bool) -> Result<()> {
-        let connect = ConnectArgs::new(url.clone(), self.settings.tuning.clone());
+    fn serve(&self, url: &Url, further: &[Url]) -> Result<()> {
+        let connect = ConnectArgs::new(url.clone(), self.settings.tuning.beside(further));
         let (path, read_only) = (self.path.clone(), self.settings.read_only);
-        let mut tell = |at: String, disks: Vec<String>| {
-            *served = true;
+        let tell = |at: String, disks: Vec<String>| {
             (self.tell)(Told::Serving(Offer { url: url.to_string(), at, disks }));
         };
         match self.settings.place {
