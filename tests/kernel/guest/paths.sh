@@ -4,10 +4,11 @@
 
 second_far=ve6 second_near=ve7 ours_2=10.9.6.1 theirs_2=10.9.6.2
 
-# The pair is undone with the machine's namespace, by clean-up.sh.
+# An earlier scenario may have left the pair.
 set_up_second_link() {
     # rxe has both ends in one network namespace, and rules for one pair.
     [[ ${#far[@]} -gt 0 ]] || not_here "there is one link where both ends are in one network namespace"
+    take_down_second_link
     "${far[@]}" ip link add "$second_far" type veth peer name "$second_near"
     "${far[@]}" ip link set "$second_near" netns 1
     "${far[@]}" ip addr add "$ours_2/24" dev "$second_far"
