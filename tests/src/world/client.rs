@@ -390,7 +390,7 @@ fn note_paths(paths: &mut BTreeMap<PathId, Option<Time>>, event: &HostEvent, now
     match event {
         HostEvent::Ready { path, .. } => paths.extend([(*path, None)]),
         HostEvent::PathAdded { path, .. } | HostEvent::Lost { path, .. } => {
-            paths.extend([(*path, Some(now))])
+            paths.extend([(*path, Some(now))]);
         }
         HostEvent::PathRemoved { path, .. } => paths.retain(|known, _| known != path),
         _ => {}
