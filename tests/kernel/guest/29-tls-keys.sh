@@ -57,7 +57,8 @@ echo "--- our initiator at the kernel's target"
 with_tls=required start_kernel_target "$nqn"
 cp -p $keys/first $keys/host
 timeout --foreground -k 5 150 "${far[@]}" "$bin/ringfab" -v --json bench \
-    "$(url "$nqn" "hostnqn=$host&tls_key=file:$keys/host&ns=1&queues=1&depth=4")" --rw randrw --bs 4k --size 2M \
+    "$(url "$nqn" "hostnqn=$host&tls_key=file:$keys/host&ns=1&queues=1&depth=4&replaydelay=0")" \
+    --rw randrw --bs 4k --size 2M \
     --time 120s --warmup 0s --io-timeout 10s --verify --destroy-data 1 >/tmp/bench 2>/tmp/load.log &
 load=$!
 their_target_is_loaded
