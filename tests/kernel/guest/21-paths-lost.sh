@@ -62,6 +62,9 @@ all_is_well() {
 
 loaded() { host_is_loaded; }
 
+# Linux 6.1 says so of a link that is lost.
+may_warn 'queue [0-9]+: timeout request'
+
 if [[ $fabric == tcp ]]; then listener_options=(--transport tcp); else listener_options=(--provider "$provider"); fi
 set_up_second_link
 start_target
