@@ -8,6 +8,10 @@ set -euo pipefail
 # shellcheck source=tests/kernel/guest/paths.sh
 . "${0%/*}/paths.sh"
 
+# Over siw, a kernel's target that has lost its connections under a load may wait for ever for their requests (seen with
+# Linux 6.12), and is in no state for what follows.
+[[ $fabric == tcp ]] || not_here "the kernel's target does not bear it over its software RDMA drivers"
+
 rm -f /tmp/enough /tmp/ringfab.ready
 
 # Path 1 and 2 as our commands call them.
