@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -90,6 +90,25 @@ impl Service {
     /// A path in the service's folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// Runs a command of `ringfab-target` on the control socket in the service's folder.
+    ///
+    /// # Panics
+    /// When it does not run at all.
+    pub fn control(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(program("ringfab-target"));
+        command.args(arguments).arg("--socket").arg(self.path("control.sock")).output().expect("it runs")
+    }
+
+    /// What such a command prints.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn ask(&self, arguments: &[&str]) -> String {
+        let output = self.control(arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
     }
 
     /// What its ready file says.

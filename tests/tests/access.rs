@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 use std::time::Duration;
 
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
 use ringfab_spec::log::{AnaState, LogId};
-use ringfab_tests::{Service, program, wait_until};
+use ringfab_tests::{Service, wait_until};
 use serde_json::Value;
 
 const A: &str = "nqn.2026-11.org.ringfab:a";
@@ -42,16 +42,11 @@ impl Target {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        let socket = self.service.path("control.sock");
-        let mut command = Command::new(program("ringfab-target"));
-        command.args(arguments).arg("--socket").arg(socket).output().expect("it runs")
+        self.service.control(arguments)
     }
 
     fn ask(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {errors}");
-        String::from_utf8(output.stdout).expect("text")
+        self.service.ask(arguments)
     }
 
     fn way(&self, index: usize) -> String {

@@ -51,17 +51,12 @@ impl Configurable {
     }
 
     fn run(&self, arguments: &[&str]) -> Output {
-        let socket = self.service.path("control.sock");
-        let mut command = Command::new(program("ringfab-target"));
-        command.args(arguments).arg("--socket").arg(socket).output().expect("it runs")
+        self.service.control(arguments)
     }
 
     /// What a command prints.
     fn ask(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {errors}");
-        String::from_utf8(output.stdout).expect("text")
+        self.service.ask(arguments)
     }
 
     /// Why a command fails.

@@ -1,16 +1,16 @@
 //! What a host sent, played to a target.
 
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringfab_fabric::rdma::Access;
 use ringfab_spec::sqe::DsmRange;
 use ringfab_spec::{IntoBytes, Status, SubmissionEntry};
-use ringfab_tests::TestTarget;
 use ringfab_tests::busy::Busy;
 use ringfab_tests::player::{play, stream_of, with_stream};
 use ringfab_tests::raw_host::{Association, RawHost};
 use ringfab_tests::recording::{From, Recorder, Recording};
+use ringfab_tests::{TestTarget, wait_until};
 
 use crate::damage::damaged;
 
@@ -105,15 +105,14 @@ impl Keeper {
     /// Waits until the queue's identifier is free. Returns whether the controller is there still: a session that was
     /// cut off with commands outstanding takes it along.
     fn is_free(&self, target: &TestTarget) -> bool {
-        loop {
+        let mut is_there = true;
+        wait_until("the queue's identifier is free", || {
             let controllers = target.target.controllers();
             let mine = controllers.iter().find(|one| one.id() == self.association.controller_id);
-            match mine.map(|one| one.io_queues()) {
-                None => return false,
-                Some(0) => return true,
-                Some(_) => std::thread::sleep(Duration::from_micros(200)),
-            }
-        }
+            is_there = mine.is_some();
+            mine.is_none_or(|one| one.io_queues() == 0)
+        });
+        is_there
     }
 }
 
