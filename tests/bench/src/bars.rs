@@ -71,10 +71,16 @@ pub(crate) fn bars() -> Vec<Bar> {
     data.chain(shims()).chain(without_work).chain(start).chain(failovers()).collect()
 }
 
-/// A loss that is told is over at once. One that is not takes the keep-alive timeout to be noticed, and then no longer
-/// than the rule of a host that nobody tells what has become of its commands.
+/// A loss that is told is over at once where the target resets what it had in its hands. One that is not told takes the
+/// keep-alive timeout to be noticed; where no other path leads to that target, the host then waits for as long as it
+/// may still act.
 fn failovers() -> impl Iterator<Item = Bar> {
-    let losses = [("connections end", Loss::Ended, 100.0), ("silence, keep-alive 2 s", Loss::Silent, 6000.0)];
+    let losses = [
+        ("reset", Loss::Reset, 100.0),
+        ("silence, keep-alive 2 s", Loss::Silent, 4000.0),
+        ("target stopped, keep-alive 2 s", Loss::Stopped, 6000.0),
+        ("orderly end", Loss::Ended, 50.0),
+    ];
     losses.into_iter().flat_map(|(name, loss, at_most)| {
         [("reads", Rw::RandRead), ("writes", Rw::RandWrite)].map(|(what, rw)| Bar {
             what: format!("two paths: {name}, {what} stand still"),

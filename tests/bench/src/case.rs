@@ -73,8 +73,7 @@ pub(crate) struct Beside {
     pub(crate) queues: u16,
 }
 
-/// A host with two paths over NVMe/TCP that reads or writes 4 KiB of memory at depth four, and loses the one that it
-/// uses.
+/// A host with two paths over NVMe/TCP that reads or writes 4 KiB at depth four, and loses the one that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failover {
     pub(crate) loss: Loss,
@@ -84,10 +83,24 @@ pub(crate) struct Failover {
 /// How a path is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// Its connections are ended by the other end.
-    Ended,
-    /// Nothing arrives any more, and nobody is told.
+    /// Its connections are reset by the other end, on one of two ways to a target.
+    Reset,
+    /// Nothing arrives any more on one of two ways to a target, and nobody is told.
     Silent,
+    /// One of two targets is stopped (SIGSTOP).
+    Stopped,
+    /// One of two targets is told to end (SIGTERM).
+    Ended,
+}
+
+impl Loss {
+    /// Whether the two paths lead to one target.
+    pub(crate) fn is_of_a_way(self) -> bool {
+        match self {
+            Self::Reset | Self::Silent => true,
+            Self::Stopped | Self::Ended => false,
+        }
+    }
 }
 
 /// What a target costs without work.
@@ -313,8 +326,10 @@ impl fmt::Display for Beside {
 impl fmt::Display for Failover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let loss = match self.loss {
-            Loss::Ended => "ended",
+            Loss::Reset => "reset",
             Loss::Silent => "silent",
+            Loss::Stopped => "stopped",
+            Loss::Ended => "ended",
         };
         write!(f, "failover tcp {loss} {} 4k depth 4", self.rw.name())
     }

@@ -2,13 +2,15 @@
 //! the other path answers.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::Signal;
 use ringfab_fabric::rdma::RnicConfig;
 use ringfab_initiator::{
     ConnectOptions, ControllerId, Host, HostConfig, HostEvent, HostIdentity, IoOperation, IoRequest,
-    PathChooser, Url,
+    PathChooser, PathState, Url,
 };
 use ringfab_memory::ClassLayout;
 use ringfab_reactor::{Reactor, ReactorConfig, Wait};
@@ -17,7 +19,7 @@ use crate::case::{Failover, Loss, Namespace, Rw, Transport};
 use crate::cuttable::Cuttable;
 use crate::place::{INITIATOR_CORE, on_core};
 use crate::sample::{Metric, Sample};
-use crate::target::{Setup, Target};
+use crate::target::{Layout, Setup, Target};
 
 /// Keep-alive timeout, in seconds.
 const KEEP_ALIVE_S: u32 = 2;
@@ -30,25 +32,59 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const BLOCKS: u64 = 10_000;
 
 /// Measures one loss.
-pub(crate) fn measure(setup: &Setup, target: &Target, case: &Failover) -> Result<Sample> {
-    let second: Url = target.url(setup, Transport::Tcp, false, Namespace::Memory.nsid()).parse()?;
-    let way = Cuttable::to(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), second.port))?;
-    let mut first = second.clone();
-    first.port = way.address.port();
-    let gap = on_core(INITIATOR_CORE, || {
-        let mut load = Load::attach(first, second, case.rw)?;
+pub(crate) fn measure(setup: &Setup, case: &Failover, file: &Path) -> Result<Sample> {
+    let mut ways = Ways::make(setup, case.loss, file)?;
+    let longest = on_core(INITIATOR_CORE, || {
+        let mut load = Load::attach(&ways, case.rw)?;
         load.run_until("an answer", |load| load.answers > 1000)?;
         load.begin();
-        match case.loss {
-            Loss::Ended => way.end(),
-            Loss::Silent => way.fall_silent(),
-        }
+        ways.lose(case.loss)?;
         load.run_until("the other path", |load| load.failed_over)?;
         Ok(load.longest)
     })?;
     let mut sample = Sample::default();
-    sample.set(Metric::Millis, gap.as_secs_f64() * 1e3);
+    sample.set(Metric::Millis, longest.as_secs_f64() * 1e3);
     Ok(sample)
+}
+
+/// Two ways to one disk, and what the first of them leads by.
+struct Ways {
+    urls: [Url; 2],
+    first: Target,
+    _second: Option<Target>,
+    cuttable: Option<Cuttable>,
+}
+
+impl Ways {
+    fn make(setup: &Setup, loss: Loss, file: &Path) -> Result<Self> {
+        let url = |target: &Target| -> Result<Url> {
+            Ok(target.url(setup, Transport::Tcp, false, Namespace::File.nsid()).parse()?)
+        };
+        let first = Target::serve(setup, &Layout::half(file, false))?;
+        let to_first = url(&first)?;
+        if loss.is_of_a_way() {
+            let cuttable = Cuttable::to(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), to_first.port))?;
+            let mut to_cuttable = to_first.clone();
+            to_cuttable.port = cuttable.address.port();
+            let urls = [to_cuttable, to_first];
+            return Ok(Self { urls, first, _second: None, cuttable: Some(cuttable) });
+        }
+        let second = Target::serve(setup, &Layout::half(file, true))?;
+        let urls = [to_first, url(&second)?];
+        Ok(Self { urls, first, _second: Some(second), cuttable: None })
+    }
+
+    /// Loses the first.
+    fn lose(&mut self, loss: Loss) -> Result<()> {
+        let cuttable = self.cuttable.as_ref().context("a way that can be cut");
+        match loss {
+            Loss::Reset => cuttable?.reset(),
+            Loss::Silent => cuttable?.fall_silent(),
+            Loss::Stopped => self.first.service().signal(Signal::SIGSTOP)?,
+            Loss::Ended => self.first.service().signal(Signal::SIGTERM)?,
+        }
+        Ok(())
+    }
 }
 
 /// A host with two paths, of which it uses the first one, and commands without a pause.
@@ -65,7 +101,9 @@ struct Load {
 }
 
 impl Load {
-    fn attach(first: Url, second: Url, rw: Rw) -> Result<Self> {
+    /// Attaches the first way, and then the other one, so that the first is the one in use.
+    fn attach(ways: &Ways, rw: Rw) -> Result<Self> {
+        let [first, second] = ways.urls.clone();
         let config = ReactorConfig { entries: 128, spin: Duration::ZERO, descriptors_max: 64 };
         let pool = vec![ClassLayout { buffer_bytes: BUFFER_BYTES, count: 64 }];
         let reactor = Reactor::new(&config).context("set up io_uring")?;
@@ -73,7 +111,6 @@ impl Load {
             Host::new(reactor, HostConfig::new(pool, RnicConfig::new(0, [7; 32]), 7)).context("an engine")?;
         let identity = HostIdentity::for_url(&first)?;
         let mut options = ConnectOptions::new(first, identity);
-        options.further_urls = vec![second];
         options.keep_alive = Duration::from_secs(KEEP_ALIVE_S.into());
         options.paths.chooser = PathChooser::OneInUse;
         let controller = host.attach(options);
@@ -87,25 +124,17 @@ impl Load {
             longest: Duration::ZERO,
             failed_over: false,
         };
-        let mut ready = 0;
-        let deadline = Instant::now() + PATIENCE;
-        while ready < 2 {
-            ensure!(Instant::now() < deadline, "two paths are not ready in time");
-            this.host.turn(Wait::Event).context("the ring")?;
-            while let Some(event) = this.host.next_event() {
-                match event {
-                    HostEvent::Ready { .. } => ready += 1,
-                    HostEvent::Failed { error, .. } | HostEvent::Lost { error, .. } => {
-                        return Err(error.into());
-                    }
-                    _ => {}
-                }
-            }
-        }
+        this.run_until("the first path", |this| this.ready_paths() == 1)?;
+        this.host.add_path(controller, second).context("another path")?;
+        this.run_until("the other path", |this| this.ready_paths() == 2)?;
         for _ in 0..DEPTH {
             this.submit()?;
         }
         Ok(this)
+    }
+
+    fn ready_paths(&self) -> usize {
+        self.host.paths(self.controller).iter().filter(|path| path.state == PathState::Ready).count()
     }
 
     /// From here on the times between answers count.
@@ -122,7 +151,7 @@ impl Load {
         } else {
             IoOperation::Read { lba, nlb: 8, buffer }
         };
-        let request = IoRequest { nsid: Namespace::Memory.nsid(), tag: self.next, operation };
+        let request = IoRequest { nsid: Namespace::File.nsid(), tag: self.next, operation };
         self.next += 1;
         match self.host.submit(self.controller, request) {
             Ok(()) => Ok(()),

@@ -69,7 +69,7 @@ struct Bench<'a> {
 
 impl<'a> Bench<'a> {
     fn new(setup: &'a Setup, cases: &[Case], scratch: &Path) -> Result<Self> {
-        let reads_memory = |case: &Case| matches!(case, Case::Shim(_) | Case::Beside(_) | Case::Failover(_));
+        let reads_memory = |case: &Case| matches!(case, Case::Shim(_) | Case::Beside(_));
         let of = |wanted| move |case: &Case| matches!(case, Case::Fabric(one) if one.namespace == wanted);
         if cases.iter().all(|case| matches!(case, Case::Raw(_))) {
             return Ok(Self { setup, shims: Shims::default(), target: None, file: None });
@@ -100,9 +100,7 @@ impl<'a> Bench<'a> {
             Case::Beside(case) => {
                 beside::measure(self.setup, self.target.as_ref().context("a target")?, case)
             }
-            Case::Failover(case) => {
-                failover::measure(self.setup, self.target.as_ref().context("a target")?, case)
-            }
+            Case::Failover(case) => failover::measure(self.setup, case, self.file()?),
             Case::Shim(case) => {
                 self.shims.measure(self.setup, self.target.as_ref().context("a target")?, case)
             }

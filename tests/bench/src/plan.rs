@@ -147,7 +147,7 @@ pub(crate) fn cases(extent: Extent, round: usize) -> Vec<Case> {
 
 /// How long I/O stands still when a path is lost.
 fn failovers() -> impl Iterator<Item = Case> {
-    [Loss::Ended, Loss::Silent]
+    [Loss::Reset, Loss::Silent, Loss::Stopped, Loss::Ended]
         .into_iter()
         .flat_map(|loss| RANDOM.iter().map(move |rw| Case::Failover(Failover { loss, rw: *rw })))
 }

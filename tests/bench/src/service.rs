@@ -54,6 +54,12 @@ impl Service {
         self.child.id()
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal)
+            .with_context(|| format!("{signal} to {}", self.name))
+    }
+
     /// Processor time so far.
     pub(crate) fn cpu(&self) -> Result<CpuTime> {
         CpuTime::of(self.child.id())
@@ -78,10 +84,10 @@ impl Service {
 }
 
 impl Drop for Service {
-    /// Politely, then by force.
+    /// Politely, if need be after it goes on, then by force.
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            let _gone = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
+            let _gone = self.signal(Signal::SIGTERM).and_then(|()| self.signal(Signal::SIGCONT));
         }
         let deadline = Instant::now() + PATIENCE;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {

@@ -29,6 +29,8 @@ const AUTHENTICATED: &str = "nqn.2026-11.org.example:authenticated";
 /// Names of files with their keys, in the target's folder.
 const TLS_KEY: &str = "tls-key";
 const DHCHAP_KEY: &str = "dhchap-key";
+/// Identifier of the file where two targets serve it.
+const SHARED_UUID: &str = "00000000-0000-4000-8000-00000000f11e";
 /// Size of the memory namespace and of the file; large enough to lie outside the caches.
 pub(crate) const NAMESPACE_BYTES: u64 = 512 << 20;
 /// A target that has its listeners has its control socket within this time.
@@ -57,6 +59,8 @@ impl Setup {
 pub(crate) struct Layout {
     /// Reactor threads over all processors, which may be fewer; otherwise one on the target's core.
     pub(crate) threads: Option<usize>,
+    /// Of its controllers, if they are limited, as `FIRST-LAST`.
+    controller_ids: Option<&'static str>,
     /// Tables of namespaces, as TOML.
     namespaces: String,
 }
@@ -68,7 +72,15 @@ impl Layout {
         push(&mut namespaces, Namespace::Null.nsid(), "null = \"1TiB\"");
         push(&mut namespaces, Namespace::Memory.nsid(), &format!("memory = {NAMESPACE_BYTES}"));
         push(&mut namespaces, Namespace::File.nsid(), &on_file(file));
-        Self { threads: None, namespaces }
+        Self { threads: None, controller_ids: None, namespaces }
+    }
+
+    /// The file alone, as one of two targets serves it; each of them has a half of the controllers' identifiers.
+    pub(crate) fn half(file: &Path, second: bool) -> Self {
+        let mut namespaces = String::new();
+        push(&mut namespaces, Namespace::File.nsid(), &format!("{}\nuuid = {SHARED_UUID:?}", on_file(file)));
+        let controller_ids = if second { "1001-2000" } else { "1-1000" };
+        Self { threads: None, controller_ids: Some(controller_ids), namespaces }
     }
 
     /// So many namespaces: the last one is null, those before it are on sparse files in a folder, which are made here.
@@ -81,7 +93,7 @@ impl Layout {
             push(&mut namespaces, nsid, &on_file(&path));
         }
         push(&mut namespaces, count, "null = \"1TiB\"");
-        Ok(Self { threads: None, namespaces })
+        Ok(Self { threads: None, controller_ids: None, namespaces })
     }
 }
 
@@ -212,6 +224,8 @@ fn configuration(setup: &Setup, layout: &Layout, folder: &Path) -> String {
     // With more threads than that, whoever starts them says where they run.
     let cores = if layout.threads.is_some() { String::new() } else { format!("cores = [{TARGET_CORE}]\n") };
     let (state, control) = (folder.join("state"), folder.join("control"));
+    let controller_ids = layout.controller_ids.map(|ids| format!("controller_ids = {ids:?}\n"));
+    let controller_ids = controller_ids.unwrap_or_default();
     let key = |name| format!("file:{}", folder.join(name).display());
     let (psk, dhchap) = (key(TLS_KEY), key(DHCHAP_KEY));
     format!(
@@ -222,7 +236,7 @@ fn configuration(setup: &Setup, layout: &Layout, folder: &Path) -> String {
          [[host]]\nnqn = {HOST:?}\ntls_key = {psk:?}\n\
          [[host]]\nnqn = {AUTHENTICATED:?}\ndhchap_key = {dhchap:?}\n\
          dhchap_hashes = [\"sha256\"]\ndhchap_groups = [\"ffdhe3072\"]\n\
-         [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n{}",
+         [[subsystem]]\nnqn = {NQN:?}\nallow_any_host = true\n{controller_ids}{}",
         layout.namespaces,
     )
 }
