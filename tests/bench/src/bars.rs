@@ -72,17 +72,18 @@ pub(crate) fn bars() -> Vec<Bar> {
 }
 
 /// A loss that is told is over at once where the target resets what it had in its hands. One that is not told takes the
-/// keep-alive timeout to be noticed; where no other path leads to that target, the host then waits for as long as it
-/// may still act.
+/// keep-alive timeout to be noticed. Where no other path leads to a target that is stopped, writes then wait for as long
+/// as it may still act: 2 x (keep-alive timeout + 1 s) + CQT, 12.5 s.
 fn failovers() -> impl Iterator<Item = Bar> {
     let losses = [
-        ("reset", Loss::Reset, 100.0),
-        ("silence, keep-alive 2 s", Loss::Silent, 4000.0),
-        ("target stopped, keep-alive 2 s", Loss::Stopped, 6000.0),
-        ("orderly end", Loss::Ended, 50.0),
+        ("reset", Loss::Reset, [100.0, 100.0]),
+        ("silence, keep-alive 2 s", Loss::Silent, [4000.0, 4000.0]),
+        ("target stopped, keep-alive 2 s", Loss::Stopped, [4000.0, 16_500.0]),
+        ("orderly end", Loss::Ended, [50.0, 50.0]),
     ];
     losses.into_iter().flat_map(|(name, loss, at_most)| {
-        [("reads", Rw::RandRead), ("writes", Rw::RandWrite)].map(|(what, rw)| Bar {
+        let loads = [("reads", Rw::RandRead), ("writes", Rw::RandWrite)];
+        loads.into_iter().zip(at_most).map(move |((what, rw), at_most)| Bar {
             what: format!("two paths: {name}, {what} stand still"),
             figure: (Case::Failover(Failover { loss, rw }), Metric::Millis),
             reference: None,

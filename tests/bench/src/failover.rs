@@ -26,6 +26,8 @@ const KEEP_ALIVE_S: u32 = 2;
 /// Outstanding commands.
 const DEPTH: u64 = 4;
 const BUFFER_BYTES: usize = 4096;
+/// So many answers by the other path show that I/O goes on.
+const ENOUGH: u64 = 1000;
 /// Nothing may take longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Blocks that are read and written.
@@ -39,7 +41,7 @@ pub(crate) fn measure(setup: &Setup, case: &Failover, file: &Path) -> Result<Sam
         load.run_until("an answer", |load| load.answers > 1000)?;
         load.begin();
         ways.lose(case.loss)?;
-        load.run_until("the other path", |load| load.failed_over)?;
+        load.run_until("answers by the other path", Load::is_on_the_other)?;
         Ok(load.longest)
     })?;
     let mut sample = Sample::default();
@@ -97,7 +99,6 @@ struct Load {
     /// When the last answer came, and the longest time without one.
     last: Instant,
     longest: Duration,
-    failed_over: bool,
 }
 
 impl Load {
@@ -114,16 +115,8 @@ impl Load {
         options.keep_alive = Duration::from_secs(KEEP_ALIVE_S.into());
         options.paths.chooser = PathChooser::OneInUse;
         let controller = host.attach(options);
-        let mut this = Self {
-            host,
-            controller,
-            rw,
-            next: 0,
-            answers: 0,
-            last: Instant::now(),
-            longest: Duration::ZERO,
-            failed_over: false,
-        };
+        let mut this =
+            Self { host, controller, rw, next: 0, answers: 0, last: Instant::now(), longest: Duration::ZERO };
         this.run_until("the first path", |this| this.ready_paths() == 1)?;
         this.host.add_path(controller, second).context("another path")?;
         this.run_until("the other path", |this| this.ready_paths() == 2)?;
@@ -135,6 +128,13 @@ impl Load {
 
     fn ready_paths(&self) -> usize {
         self.host.paths(self.controller).iter().filter(|path| path.state == PathState::Ready).count()
+    }
+
+    /// Whether the first path is gone, and the other one has answered for a while.
+    fn is_on_the_other(&self) -> bool {
+        let paths = self.host.paths(self.controller);
+        matches!(&paths[..], [first, other]
+            if first.state != PathState::Ready && other.commands > ENOUGH)
     }
 
     /// From here on the times between answers count.
@@ -171,8 +171,9 @@ impl Load {
                         drop(io);
                         self.answered()?;
                     }
-                    HostEvent::FailedOver { .. } => self.failed_over = true,
-                    HostEvent::Failed { error, .. } => return Err(error.into()),
+                    HostEvent::Failed { error, .. } | HostEvent::PathRemoved { error: Some(error), .. } => {
+                        return Err(error.into());
+                    }
                     _ => {}
                 }
             }

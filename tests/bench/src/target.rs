@@ -29,8 +29,9 @@ const AUTHENTICATED: &str = "nqn.2026-11.org.example:authenticated";
 /// Names of files with their keys, in the target's folder.
 const TLS_KEY: &str = "tls-key";
 const DHCHAP_KEY: &str = "dhchap-key";
-/// Identifier of the file where two targets serve it.
-const SHARED_UUID: &str = "00000000-0000-4000-8000-00000000f11e";
+/// Identifiers of the file where two targets serve it.
+const SHARED_DISK: &str = "uuid = \"00000000-0000-4000-8000-00000000f11e\"\n\
+    nguid = \"000000000000400080000000000f11e0\"";
 /// Size of the memory namespace and of the file; large enough to lie outside the caches.
 pub(crate) const NAMESPACE_BYTES: u64 = 512 << 20;
 /// A target that has its listeners has its control socket within this time.
@@ -78,7 +79,7 @@ impl Layout {
     /// The file alone, as one of two targets serves it; each of them has a half of the controllers' identifiers.
     pub(crate) fn half(file: &Path, second: bool) -> Self {
         let mut namespaces = String::new();
-        push(&mut namespaces, Namespace::File.nsid(), &format!("{}\nuuid = {SHARED_UUID:?}", on_file(file)));
+        push(&mut namespaces, Namespace::File.nsid(), &format!("{}\n{SHARED_DISK}", on_file(file)));
         let controller_ids = if second { "1001-2000" } else { "1-1000" };
         Self { threads: None, controller_ids: Some(controller_ids), namespaces }
     }
