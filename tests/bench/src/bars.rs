@@ -71,9 +71,10 @@ pub(crate) fn bars() -> Vec<Bar> {
     data.chain(shims()).chain(without_work).chain(start).chain(failovers()).collect()
 }
 
-/// A loss that is told is over at once where the target resets what it had in its hands. One that is not told takes the
-/// keep-alive timeout to be noticed. Where no other path leads to a target that is stopped, writes then wait for as long
-/// as it may still act: 2 x (keep-alive timeout + 1 s) + CQT, 12.5 s.
+/// A loss that is told is over at once where the target resets what it had in its hands. One that is
+/// not told takes the keep-alive timeout to be noticed. Where no other path leads to a target that is
+/// stopped, writes then wait for as long as it may still act: 2 x (keep-alive timeout + 1 s) + CQT,
+/// 12.5 s.
 fn failovers() -> impl Iterator<Item = Bar> {
     let losses = [
         ("reset", Loss::Reset, [100.0, 100.0]),
