@@ -92,6 +92,9 @@ fn log_pages_and_bits_are_shown_for_people_and_programs() {
     );
     assert_eq!(json(&target, "error-log", &["-e", "2"])["errors"], Value::Array(Vec::new()));
     assert!(said(&target, "changed-ns-list-log", &[]).contains("no namespace"));
+    let groups = said(&target, "ana-log", &[]);
+    let row: Vec<_> = groups.lines().nth(1).expect("a group").split_whitespace().collect();
+    assert_eq!(row, ["1", "optimized", "0", "1"], "{groups}");
     assert_eq!(json(&target, "changed-ns", &[])["too_many"], false);
     let effects = json(&target, "effects-log", &[]);
     let find = |queue: &str, name: &str| {

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines};
+use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -68,15 +69,20 @@ impl Drop for ConnectAll {
     }
 }
 
-/// Adds a subsystem with a namespace of two MiB. What is returned can take it away again.
-fn add_other(target: &TestTarget) -> Manager {
+/// A configuration with another listener, and another subsystem with a namespace of two MiB.
+fn other() -> Config {
     let text = format!(
-        "[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\nnqn = {OTHER:?}\nallow_any_host = true\n\
+        "[[listener]]\naddress = \"127.0.0.1\"\nport = 0\n{TCP}\n\
+         [[subsystem]]\nnqn = {OTHER:?}\nallow_any_host = true\n\
          [[subsystem.namespace]]\nmemory = \"2MiB\"\n"
     );
-    let config = Config::parse(&text, "other").expect("valid");
+    Config::parse(&text, "other").expect("valid")
+}
+
+/// Adds that subsystem. What is returned can take it away again.
+fn add_other(target: &TestTarget) -> Manager {
     let mut manager = target.manager();
-    manager.add_subsystem(config.subsystems[0].clone()).expect("it is added");
+    manager.add_subsystem(other().subsystems[0].clone()).expect("it is added");
     manager
 }
 
@@ -128,6 +134,34 @@ fn a_subsystem_with_two_addresses_is_attached_once_and_by_both() {
 }
 
 #[test]
+fn an_address_that_discovery_shows_later_is_a_path_until_it_shows_it_no_longer() {
+    let target = TestTarget::with_listener(TCP, NAMESPACE);
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path().join("all").display().to_string();
+    let all = ConnectAll::start(&["--nbd", &at, "--follow", &format!("nvme+tcp://{}", target.address())]);
+    assert!(all.line().starts_with(&format!("+ {NQN} at ")));
+    let paths = || {
+        let ringfab = program("ringfab");
+        let pid = all.child.id().to_string();
+        let list = ["--json", "path", "list", &pid];
+        let list = run_bounded(20, ringfab.to_str().expect("UTF-8"), &list);
+        let list: Value = serde_json::from_str(&list).expect("JSON");
+        let of = |path: &Value| (path["connected_to"].as_str().map(str::to_owned), path["state"] == "ready");
+        list["paths"].as_array().expect("a list").iter().map(of).collect::<Vec<_>>()
+    };
+    let ready = |address: &SocketAddr| (Some(address.to_string()), true);
+    let first = target.address();
+    assert_eq!(paths(), [ready(&first)]);
+    let mut manager = target.manager();
+    let (port, second) = manager.add_listener(other().listeners[0].clone()).expect("it is added");
+    wait_until("a path more", || paths() == [ready(&first), ready(&second)]);
+    manager.remove_listener(port).expect("it is there");
+    wait_until("it is a path no longer", || paths() == [ready(&first)]);
+    let (said, status) = all.end("-TERM");
+    assert_eq!((said, status.success()), (vec![format!("- {NQN}")], true));
+}
+
+#[test]
 fn a_subsystem_that_has_no_namespace_yet_is_attached_and_shows_what_comes() {
     if !have("nbdinfo") {
         return not_run("nbdinfo (libnbd-bin) is missing");
@@ -138,11 +172,7 @@ fn a_subsystem_that_has_no_namespace_yet_is_attached_and_shows_what_comes() {
     let all = ConnectAll::start(&["--nbd", &at, "--follow", &format!("nvme+tcp://{}", target.address())]);
     assert!(all.line().starts_with(&format!("+ {NQN} ")));
     let mut manager = target.manager();
-    let text = format!(
-        "[[listener]]\naddress = \"127.0.0.1\"\n[[subsystem]]\nnqn = {OTHER:?}\nallow_any_host = true\n{NAMESPACE}"
-    );
-    let config = Config::parse(&text, "other").expect("valid");
-    let empty = SubsystemConfig { namespaces: Vec::new(), ..config.subsystems[0].clone() };
+    let empty = SubsystemConfig { namespaces: Vec::new(), ..other().subsystems[0].clone() };
     manager.add_subsystem(empty).expect("it is added");
     assert!(all.line().starts_with(&format!("+ {OTHER} ")));
     let Value::Object(namespace) = json!({ "memory": "2MiB" }) else { unreachable!("an object") };

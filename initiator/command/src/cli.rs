@@ -1,5 +1,6 @@
 //! The command line. `AFTER_HELP` has the exit codes, and docs/command-line.md.
 
+mod ana_log;
 mod complete;
 mod decode;
 #[cfg(feature = "verbs")]
@@ -193,6 +194,9 @@ enum Command {
     /// Show the SMART / Health Information log page
     #[command(after_help = examples::SMART)]
     Smart(ConnectArgs),
+    /// Show the access state of each group of namespaces (Asymmetric Namespace Access log page)
+    #[command(after_help = examples::ANA_LOG)]
+    AnaLog(ConnectArgs),
     /// Show the Error Information log page
     #[command(after_help = examples::ERROR_LOG)]
     ErrorLog(logs::ErrorLogArgs),
@@ -357,6 +361,7 @@ fn execute(command: Command, context: &Context) -> Result<()> {
         #[cfg(feature = "verbs")]
         Command::Devices => devices::run(context),
         Command::Smart(args) => smart::run(&args, context),
+        Command::AnaLog(args) => ana_log::run(&args, context),
         Command::ErrorLog(args) => logs::errors(&args, context),
         Command::EffectsLog(args) => logs::effects(&args, context),
         Command::ChangedNsListLog(args) => logs::changed_namespaces(&args, context),

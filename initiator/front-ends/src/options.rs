@@ -104,6 +104,11 @@ struct ReconnectArgs {
     /// long
     #[arg(long, value_name = "TIME", default_value = "never", allow_hyphen_values = true)]
     fast_io_fail_timeout: Limit,
+    /// How long writes wait after a loss, where the target cannot say (Cross-Controller Reset) that older ones are over.
+    /// By default as long as it may still act on them: twice its keep-alive timeout, and its Command Quiesce Time. A
+    /// shorter time risks that an old write undoes a newer one
+    #[arg(long, value_name = "TIME")]
+    replay_delay: Option<Span>,
     /// How often to try a command again that fails without Do Not Retry
     #[arg(long, value_name = "N", default_value_t = 5)]
     retries: u8,
@@ -115,6 +120,7 @@ impl ReconnectArgs {
         options.reconnect.controller_loss_timeout = self.ctrl_loss_timeout.0;
         options.reconnect.fast_io_fail_timeout = self.fast_io_fail_timeout.0;
         options.reconnect.retries = self.retries;
+        options.replay_delay = self.replay_delay.map(|time| time.0);
     }
 }
 
@@ -231,6 +237,10 @@ impl ConnectArgs {
         let shown = |time: &Duration| time.as_secs_f64().to_string();
         Twin::new("keep-alive", "keepalive").settle(keep_alive, seconds, shown);
         url.keep_alive_s = url.keep_alive_s.filter(|_| keep_alive.is_none());
+        let replay_delay = tuning.reconnect.replay_delay.map(|time| time.0);
+        let milliseconds = url.replay_delay_ms.map(|ms| Duration::from_millis(ms.into()));
+        Twin::new("replay-delay", "replaydelay").settle(replay_delay, milliseconds, shown);
+        url.replay_delay_ms = url.replay_delay_ms.filter(|_| replay_delay.is_none());
         url.namespace = Twin::new("nsid", "ns").settle(self.nsid, url.namespace, u32::to_string);
         let nqn = url.host_nqn.take();
         url.host_nqn = Twin::new("hostnqn", "hostnqn").settle(tuning.hostnqn.clone(), nqn, String::clone);
@@ -484,6 +494,16 @@ mod tests {
                 Holds { given: "10", otherwise: "60" },
             ),
             row(
+                "replaydelay",
+                "tcp",
+                Said { in_address: "replaydelay=7000", argument: "--replay-delay=500ms" },
+                |it| {
+                    let chosen = it.replay_delay.map(|time| time.as_millis());
+                    it.url.replay_delay_ms.map(u128::from).or(chosen).unwrap_or_default().to_string()
+                },
+                Holds { given: "500", otherwise: "7000" },
+            ),
+            row(
                 "provider",
                 "rdma",
                 Said { in_address: "provider=verbs", argument: "--provider=iwarp" },
@@ -518,8 +538,7 @@ mod tests {
     }
 
     /// The options of the address that no command has.
-    const WITHOUT_TWIN: [&str; 7] =
-        ["replaydelay", "congestion", "dscp", "usertimeout", "tcpkeepalive", "hdgst", "ddgst"];
+    const WITHOUT_TWIN: [&str; 6] = ["congestion", "dscp", "usertimeout", "tcpkeepalive", "hdgst", "ddgst"];
 
     #[test]
     fn what_the_command_line_says_goes_before_the_address_for_every_option_that_both_have() {

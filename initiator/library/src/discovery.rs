@@ -18,7 +18,7 @@ use crate::options::ConnectOptions;
 use crate::url::{HostName, Transport, Url};
 use crate::wire::answers;
 use crate::wire::data::AnswerData;
-pub use paths::{PathDiscovery, paths_of};
+pub use paths::{PathDiscovery, ShownPaths, paths_of};
 pub use watch::{DiscoveryTrouble, DiscoveryWatch};
 
 /// An entry of the discovery log page (Base 2.0, section 5.16.1.23).

@@ -152,7 +152,7 @@ const fn shape(command: &'static str, printed: fn(&Place) -> Vec<Value>) -> Shap
 }
 
 /// Each command of `ringfab`.
-const SHAPES: [Shape; 32] = [
+const SHAPES: [Shape; 33] = [
     shape("discover", |place| vec![place.json(&["discover", place.discovery()])]),
     Shape {
         command: "connect-all",
@@ -214,6 +214,7 @@ const SHAPES: [Shape; 32] = [
     // There may be no device here.
     Shape { command: "devices", printed: |place| vec![place.json(&["devices"])], may_miss: &["[]"] },
     shape("smart", |place| vec![place.json(&["smart", &place.url])]),
+    shape("ana-log", |place| vec![place.json(&["ana-log", &place.url])]),
     Shape {
         command: "error-log",
         // The controller of one command has none. Its own test compares the keys of one.

@@ -82,6 +82,10 @@ pub(crate) const SMART: &str = examples!(
     "ringfab smart nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a"; TIME
 );
 
+pub(crate) const ANA_LOG: &str = examples!(
+    "ringfab ana-log nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a"; TIME
+);
+
 pub(crate) const ERROR_LOG: &str = examples!(
     "ringfab error-log nvme+tcp://192.0.2.5/nqn.2026-11.com.example:a -e 16"; TIME
 );

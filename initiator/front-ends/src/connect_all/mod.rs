@@ -74,6 +74,9 @@ struct PlaceArgs {
     fuse: Option<PathBuf>,
 }
 
+/// How often paths are looked at that were given up, or could not be added, while discovery is followed.
+const PATHS_AGAIN: Duration = Duration::from_secs(10);
+
 /// What the deciding thread is told.
 enum Event {
     /// Discovery controllers have reported.
@@ -247,7 +250,8 @@ impl All<'_> {
     fn wait(&self) -> Duration {
         let now = Instant::now();
         let heard_until = Some(self.heard_until).filter(|until| *until > now);
-        let next = [self.subsystems.next_retry(), heard_until].into_iter().flatten().min();
+        let paths = self.watch.is_some().then(|| now + PATHS_AGAIN);
+        let next = [self.subsystems.next_retry(), heard_until, paths].into_iter().flatten().min();
         next.map_or(Duration::MAX, |next| next.saturating_duration_since(now))
     }
 

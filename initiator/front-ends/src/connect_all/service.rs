@@ -1,11 +1,14 @@
 //! A subsystem that is attached, with its front end on a thread of its own.
 
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use anyhow::{Result, anyhow, bail};
 use nix::sys::signal::Signal;
 use ringfab_initiator::Url;
+use ringfab_initiator::blocking::Controller;
+use ringfab_initiator::discovery::ShownPaths;
 
 use super::place::Place;
 use super::subsystems::{Handle, Offer, Told};
@@ -31,6 +34,10 @@ pub(super) struct Settings {
 pub(super) struct Service {
     interrupt: Interrupt,
     signals: u32,
+    tuning: Tuning,
+    paths: ShownPaths,
+    /// Once it serves.
+    controller: Arc<OnceLock<Controller>>,
     thread: JoinHandle<()>,
 }
 
@@ -44,13 +51,21 @@ impl Service {
     ) -> Result<Self> {
         let path = settings.place.of(nqn)?;
         let interrupt = Interrupt::idle();
-        let run = Run { settings, path, interrupt: interrupt.clone(), tell: Box::new(tell) };
+        let (tuning, paths) = (settings.tuning.clone(), ShownPaths::new(urls.clone()));
+        let controller = Arc::default();
+        let run = Run {
+            settings,
+            path,
+            interrupt: interrupt.clone(),
+            controller: Arc::clone(&controller),
+            tell: Box::new(tell),
+        };
         let thread = std::thread::Builder::new().name("subsystem".to_owned());
         let thread = thread.spawn(move || {
             let mut end = EndTold { ended: Some(Err(anyhow!("its thread panicked"))), run: &run };
             end.ended = Some(run.attach(&urls));
         })?;
-        Ok(Self { interrupt, signals: 0, thread })
+        Ok(Self { interrupt, signals: 0, tuning, paths, controller, thread })
     }
 }
 
@@ -66,6 +81,13 @@ impl Handle for Service {
         self.signals > 0
     }
 
+    fn follow(&mut self, urls: &[Url]) {
+        // What discovery shows meanwhile is told again.
+        let Some(controller) = self.controller.get() else { return };
+        let as_given = |url: &Url| ConnectArgs::new(url.clone(), self.tuning.clone()).address();
+        self.paths.keep(controller, &urls.iter().map(as_given).collect::<Vec<_>>());
+    }
+
     fn join(self) {
         // A panic was told, too.
         let _panic = self.thread.join();
@@ -77,6 +99,7 @@ struct Run {
     settings: Settings,
     path: PathBuf,
     interrupt: Interrupt,
+    controller: Arc<OnceLock<Controller>>,
     tell: Box<dyn Fn(Told) + Send>,
 }
 
@@ -113,7 +136,9 @@ impl Run {
     fn serve(&self, url: &Url, further: &[Url]) -> Result<()> {
         let connect = ConnectArgs::new(url.clone(), self.settings.tuning.beside(further));
         let (path, read_only) = (self.path.clone(), self.settings.read_only);
-        let tell = |at: String, disks: Vec<String>| {
+        let tell = |controller: &Controller, at: String, disks: Vec<String>| {
+            // Nobody else sets it.
+            let _first = self.controller.set(controller.clone());
             (self.tell)(Told::Serving(Offer { url: url.to_string(), at, disks }));
         };
         match self.settings.place {
@@ -121,7 +146,11 @@ impl Run {
                 let args = NbdArgs::at(connect, path, read_only);
                 nbd::serve_until(&args, &self.interrupt, |controller, uri, exports| {
                     let entry = args.register(controller, uri);
-                    tell(uri.to_owned(), exports.iter().map(|export| export.name.clone()).collect());
+                    tell(
+                        controller,
+                        uri.to_owned(),
+                        exports.iter().map(|export| export.name.clone()).collect(),
+                    );
                     Ok(entry)
                 })
             }
@@ -129,7 +158,7 @@ impl Run {
                 let args = FuseArgs::at(connect, path.clone(), read_only, FUSE_THREADS);
                 fuse::serve_until(&args, &self.interrupt, |controller, paths| {
                     let entry = args.register(controller);
-                    tell(path.to_string_lossy().into_owned(), paths.to_vec());
+                    tell(controller, path.to_string_lossy().into_owned(), paths.to_vec());
                     Ok(entry)
                 })
             }

@@ -39,6 +39,8 @@ pub(super) trait Handle {
     fn signal(&mut self, signal: Signal);
     /// Whether its end was asked for.
     fn is_ending(&self) -> bool;
+    /// Discovery shows these addresses: they are to be its paths.
+    fn follow(&mut self, urls: &[Url]);
     /// Waits for what is left of it after its end.
     fn join(self);
 }
@@ -102,9 +104,12 @@ impl<H: Handle> Subsystems<H> {
             let urls = found.map(|index| wanted.swap_remove(index).1).unwrap_or_default();
             if urls.is_empty() {
                 subsystem.end(Signal::SIGTERM);
-            } else if urls != subsystem.urls {
+                continue;
+            }
+            if urls != subsystem.urls {
                 (subsystem.urls, subsystem.due, subsystem.delay) = (urls, Some(now), RETRY);
             }
+            subsystem.follow();
         }
         self.list.retain(|one| one.running.is_some() || !one.urls.is_empty());
         for (nqn, urls) in wanted {
@@ -206,6 +211,13 @@ impl<H: Handle> Subsystems<H> {
 }
 
 impl<H: Handle> Subsystem<H> {
+    /// Has what runs use the addresses that there are.
+    fn follow(&mut self) {
+        if let Some(running) = self.running.as_mut().filter(|running| !running.handle.is_ending()) {
+            running.handle.follow(&self.urls);
+        }
+    }
+
     /// It is not to be attached any more.
     fn end(&mut self, signal: Signal) {
         self.urls.clear();
@@ -241,17 +253,24 @@ mod tests {
 
     use super::*;
 
-    /// A front end that only remembers how often its end was asked for.
-    #[derive(Debug)]
-    struct Fake(u32);
+    /// A front end that only remembers how often its end was asked for, and which addresses it was told.
+    #[derive(Debug, Default)]
+    struct Fake {
+        signals: u32,
+        urls: Vec<Url>,
+    }
 
     impl Handle for Fake {
         fn signal(&mut self, _: Signal) {
-            self.0 += 1;
+            self.signals += 1;
         }
 
         fn is_ending(&self) -> bool {
-            self.0 > 0
+            self.signals > 0
+        }
+
+        fn follow(&mut self, urls: &[Url]) {
+            self.urls = urls.to_vec();
         }
 
         fn join(self) {}
@@ -278,7 +297,7 @@ mod tests {
         let mut started = Vec::new();
         let failed = all.start_due(now, |number, nqn, urls| {
             started.push((number, nqn.to_owned(), urls.len()));
-            Ok(Fake(0))
+            Ok(Fake::default())
         });
         assert!(failed.is_empty());
         started
@@ -306,6 +325,26 @@ mod tests {
     }
 
     #[test]
+    fn what_runs_is_told_which_addresses_there_are() {
+        let (mut all, now) = (Subsystems::default(), Instant::now());
+        let entries = [entry("a", "192.0.2.1"), entry("a", "192.0.2.2"), entry("b", "192.0.2.1")];
+        all.want(&entries[..1], now);
+        started(&mut all, now);
+        let told =
+            |all: &Subsystems<Fake>| all.list[0].running.as_ref().expect("it runs").handle.urls.clone();
+        all.want(&entries, now);
+        assert_eq!(
+            told(&all),
+            [&entries[0], &entries[1]].map(|entry| entry.url.clone().expect("an address"))
+        );
+        all.want(&entries[1..], now);
+        assert_eq!(told(&all), [entries[1].url.clone().expect("an address")]);
+        all.want(&entries[2..], now);
+        all.want(&entries, now);
+        assert_eq!(told(&all).len(), 1, "one that ends is told nothing");
+    }
+
+    #[test]
     fn what_goes_is_ended_and_what_comes_back_meanwhile_is_attached_again() {
         let (mut all, now) = (Subsystems::default(), Instant::now());
         let entries = [entry("a", "192.0.2.1")];
@@ -314,7 +353,7 @@ mod tests {
         all.told(0, serving(), true, now);
         all.want(&[], now);
         all.want(&[], now);
-        assert_eq!(all.list[0].running.as_ref().expect("it runs").handle.0, 1, "asked once");
+        assert_eq!(all.list[0].running.as_ref().expect("it runs").handle.signals, 1, "asked once");
         all.want(&entries, now);
         assert!(started(&mut all, now).is_empty(), "the old one is still there");
         let ended = all.told(0, Told::Ended(Ok(())), true, now);

@@ -78,7 +78,7 @@ impl Kind {
 const NEEDED: [&str; 3] = ["name", "url", "where"];
 
 /// The others. Each is the option of `ringfab mount` with that name.
-const KEYS: [(&str, Kind); 31] = [
+const KEYS: [(&str, Kind); 32] = [
     ("fstype", Kind::Text),
     ("options", Kind::List),
     ("read_only", Kind::Flag),
@@ -105,6 +105,7 @@ const KEYS: [(&str, Kind); 31] = [
     ("reconnect_delay", Kind::Time),
     ("ctrl_loss_timeout", Kind::Time),
     ("fast_io_fail_timeout", Kind::Time),
+    ("replay_delay", Kind::Time),
     ("retries", Kind::Number),
     ("provider", Kind::Text),
     ("path", Kind::List),

@@ -41,7 +41,31 @@ struct Row {
     since_s: Option<u64>,
     reconnects: Option<u64>,
     failed_commands: Option<u64>,
+    paths: Option<Paths>,
     namespaces: Vec<Disk>,
+}
+
+/// How many paths it has, and how many of them take I/O.
+#[derive(Clone, Copy)]
+struct Paths {
+    all: usize,
+    ready: usize,
+}
+
+impl Paths {
+    fn of(status: &Status) -> Self {
+        let ready = status.paths.iter().filter(|path| path.is_ready()).count();
+        Self { all: status.paths.len(), ready }
+    }
+
+    /// In words, unless there is nothing to say: one path that is there.
+    fn shown(self) -> Option<String> {
+        match self {
+            Self { all: 0 | 1, .. } => None,
+            Self { all, ready } if all == ready => Some(format!("{all} paths")),
+            Self { all, ready } => Some(format!("{ready} of {all} paths")),
+        }
+    }
 }
 
 pub(super) fn run(context: &Context) -> Result<()> {
@@ -115,6 +139,7 @@ impl Row {
         let is_given_up = status.as_ref().is_some_and(Status::is_given_up);
         let since_s = status.as_ref().and_then(|status| status.since_s);
         let failed_commands = status.as_ref().and_then(|status| status.failed_commands);
+        let paths = status.as_ref().map(Paths::of);
         let reconnects = status.map(|status| status.reconnects);
         Self {
             state,
@@ -123,6 +148,7 @@ impl Row {
             since_s,
             reconnects,
             failed_commands,
+            paths,
             namespaces,
             facts: found.facts,
         }
@@ -134,6 +160,8 @@ impl Row {
         value["since_s"] = json!(self.since_s);
         value["reconnects"] = json!(self.reconnects);
         value["failed_commands"] = json!(self.failed_commands);
+        value["paths"] = json!(self.paths.map(|paths| paths.all));
+        value["paths_ready"] = json!(self.paths.map(|paths| paths.ready));
         value["namespaces"] = json!(self.namespaces);
         value["mounted_at"] = json!(self.places());
         value
@@ -162,6 +190,9 @@ impl Row {
         let mut state = self.state.clone();
         if let Some(since) = self.since_s {
             state = format!("{state} for {}", ago(since));
+        }
+        if let Some(paths) = self.paths.and_then(Paths::shown) {
+            state = format!("{state}, {paths}");
         }
         if let Some(count) = self.reconnects.filter(|count| *count > 0) {
             state = format!("{state}, {count} reconnect{}", if count == 1 { "" } else { "s" });

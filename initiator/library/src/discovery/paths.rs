@@ -3,17 +3,18 @@
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{DiscoveryEntry, DiscoveryWatch};
 use crate::blocking::{Controller, EngineOptions};
 use crate::options::ConnectOptions;
-use crate::path_status::PathStatus;
-use crate::request::PathId;
+use crate::path_status::{PathState, PathStatus};
 use crate::url::{HostName, Url};
 
 /// How often a path that was given up is added again, and one that could not be added.
 const AGAIN: Duration = Duration::from_secs(10);
+/// The longest time between two attempts: what is given up may be for a reason that stays.
+const AGAIN_MAX: Duration = Duration::from_secs(600);
 
 /// The addresses of a subsystem, of the entries of discovery log pages, each once. These are its paths.
 pub fn paths_of<'a>(entries: impl IntoIterator<Item = &'a DiscoveryEntry>, subsystem: &str) -> Vec<Url> {
@@ -32,6 +33,105 @@ pub fn paths_of<'a>(entries: impl IntoIterator<Item = &'a DiscoveryEntry>, subsy
 /// Whether two addresses are one path.
 fn is_same(one: &Url, other: &Url) -> bool {
     (&one.host, one.port, one.transport) == (&other.host, other.port, other.transport)
+}
+
+/// The paths of a controller that discovery has shown: added when it shows them, and removed when it shows them no
+/// longer. What came in another way stays.
+#[derive(Debug, Default)]
+pub struct ShownPaths {
+    shown: Vec<ShownPath>,
+}
+
+/// One of them. A path that is given up for a reason that stays is added again later and later.
+#[derive(Debug)]
+struct ShownPath {
+    url: Url,
+    /// Not before then.
+    due: Instant,
+    delay: Duration,
+}
+
+impl ShownPaths {
+    /// `shown`: those of the controller's addresses that discovery has shown before it was attached.
+    pub fn new(shown: Vec<Url>) -> Self {
+        let now = Instant::now();
+        Self { shown: shown.into_iter().map(|url| ShownPath::new(url, now)).collect() }
+    }
+
+    /// Begins what makes the paths of `controller` those that were `found`. None that are found change nothing: a
+    /// subsystem that discovery does not know is not without paths.
+    ///
+    /// A path that is given up, or cannot be added or removed now, needs another call, so call it now and then.
+    pub fn keep(&mut self, controller: &Controller, found: &[Url]) {
+        if found.is_empty() {
+            return;
+        }
+        let (there, now) = (controller.paths(), Instant::now());
+        for url in found {
+            self.find(url, &there, now);
+        }
+        let is_found = |url: &Url| found.iter().any(|one| is_same(one, url));
+        for shown in &mut self.shown {
+            let mut ways = there.iter().filter(|path| leads_to(path, &shown.url)).peekable();
+            match (is_found(&shown.url), ways.peek()) {
+                (true, None) => shown.add(controller, now),
+                (true, Some(path)) if path.cntlid.is_some() => shown.works(now),
+                (true, Some(_)) => {}
+                (false, _) => ways.for_each(|path| remove(controller, path)),
+            }
+        }
+        self.shown.retain(|one| is_found(&one.url) || there.iter().any(|path| leads_to(path, &one.url)));
+    }
+
+    /// Discovery shows this address. It is none of ours if a path leads there already, which came in another way.
+    fn find(&mut self, url: &Url, there: &[PathStatus], now: Instant) {
+        let is_known = self.shown.iter().any(|one| is_same(&one.url, url));
+        if !is_known && !there.iter().any(|path| leads_to(path, url)) {
+            self.shown.push(ShownPath::new(url.clone(), now));
+        }
+    }
+}
+
+impl ShownPath {
+    fn new(url: Url, now: Instant) -> Self {
+        Self { url, due: now, delay: AGAIN }
+    }
+
+    fn add(&mut self, controller: &Controller, now: Instant) {
+        if !self.try_now(now) {
+            return;
+        }
+        match controller.add_path(self.url.clone()) {
+            Ok(path) => tracing::debug!(peer = self.url.peer(), %path, "discovery shows this path"),
+            Err(error) => tracing::debug!(peer = self.url.peer(), %error, "this path is not added"),
+        }
+    }
+
+    /// Whether to add it now. If so, the next time is later.
+    fn try_now(&mut self, now: Instant) -> bool {
+        let is_due = self.due <= now;
+        if is_due {
+            self.due = now + self.delay;
+            self.delay = (2 * self.delay).min(AGAIN_MAX);
+        }
+        is_due
+    }
+
+    /// It works, so it is worth a try as soon as it is gone.
+    fn works(&mut self, now: Instant) {
+        (self.due, self.delay) = (now, AGAIN);
+    }
+}
+
+fn remove(controller: &Controller, path: &PathStatus) {
+    if path.state == PathState::Leaving {
+        return;
+    }
+    let peer = path.url.peer();
+    match controller.remove_path(path.id) {
+        Ok(()) => tracing::info!(peer, path = %path.id, "discovery shows this path no longer"),
+        Err(error) => tracing::debug!(peer, path = %path.id, %error, "this path is not removed"),
+    }
 }
 
 /// Keeps the paths of a controller as a discovery controller knows them, on a thread of its own: it adds what the log
@@ -71,7 +171,7 @@ impl PathDiscovery {
             let _stopped = tell.send(Wake::Changed);
         });
         watch.add(&url)?;
-        let keeper = Keeper { controller: controller.clone(), watch, added: Vec::new() };
+        let keeper = Keeper { controller: controller.clone(), watch, paths: ShownPaths::default() };
         let thread = std::thread::Builder::new().name("paths".to_owned());
         let thread = thread.spawn(move || keeper.run(&wakes))?;
         Ok(Self { stop, thread: Some(thread) })
@@ -91,8 +191,7 @@ impl Drop for PathDiscovery {
 struct Keeper {
     controller: Controller,
     watch: DiscoveryWatch,
-    /// What it has added.
-    added: Vec<(Url, PathId)>,
+    paths: ShownPaths,
 }
 
 impl Keeper {
@@ -105,34 +204,13 @@ impl Keeper {
             for trouble in self.watch.take(true) {
                 tracing::debug!(error = %trouble.error, "the discovery controller cannot be asked for paths");
             }
-            let there = self.controller.paths();
-            if there.is_empty() {
+            if self.controller.paths().is_empty() {
                 // It was detached.
                 return;
             }
             if self.watch.is_settled() {
-                self.keep(&there);
-            }
-        }
-    }
-
-    /// Adds and removes paths until they are as discovery says.
-    fn keep(&mut self, there: &[PathStatus]) {
-        let options = self.controller.options();
-        let found = paths_of(&self.watch.entries(), options.url.subsystem_nqn());
-        if found.is_empty() {
-            // A subsystem that discovery does not know is not without paths.
-            return;
-        }
-        self.added.retain(|(_, id)| there.iter().any(|path| path.id == *id));
-        for (url, id) in self.added.extract_if(.., |(url, _)| !found.iter().any(|one| is_same(one, url))) {
-            let removed = self.controller.remove_path(id);
-            tracing::info!(peer = url.peer(), path = %id, ?removed, "discovery names this path no longer");
-        }
-        for url in found.into_iter().filter(|url| !there.iter().any(|path| leads_to(path, url))) {
-            match self.controller.add_path(url.clone()) {
-                Ok(id) => self.added.push((url, id)),
-                Err(error) => tracing::debug!(%error, "this path is not added"),
+                let subsystem = self.controller.options().url.subsystem_nqn();
+                self.paths.keep(&self.controller, &paths_of(&self.watch.entries(), subsystem));
             }
         }
     }
@@ -184,5 +262,19 @@ mod tests {
         ];
         let hosts: Vec<_> = paths_of(&entries, NQN).iter().map(|url| url.host.to_string()).collect();
         assert_eq!(hosts, ["192.0.2.1", "192.0.2.4"]);
+    }
+
+    #[test]
+    fn a_path_that_is_given_up_is_added_later_and_later_unless_it_has_worked() {
+        let mut at = Instant::now();
+        let mut path = ShownPath::new("nvme+tcp://192.0.2.1".parse().expect("an address"), at);
+        for seconds in [10, 20, 40, 80, 160, 320, 600, 600] {
+            assert!(path.try_now(at));
+            at += Duration::from_secs(seconds - 1);
+            assert!(!path.try_now(at), "{seconds}");
+            at += Duration::from_secs(1);
+        }
+        path.works(at);
+        assert!(path.try_now(at) && path.try_now(at + AGAIN));
     }
 }
