@@ -104,9 +104,9 @@ struct ReconnectArgs {
     /// long
     #[arg(long, value_name = "TIME", default_value = "never", allow_hyphen_values = true)]
     fast_io_fail_timeout: Limit,
-    /// How long writes wait after a loss, where the target cannot say (Cross-Controller Reset) that older ones are over.
-    /// By default as long as it may still act on them: twice its keep-alive timeout, and its Command Quiesce Time. A
-    /// shorter time risks that an old write undoes a newer one
+    /// How long writes wait after a loss, where the target cannot say (Cross-Controller Reset) that older ones are
+    /// over. By default as long as it may still act on them: twice its keep-alive timeout, and its Command Quiesce
+    /// Time. A shorter time risks that an old write undoes a newer one
     #[arg(long, value_name = "TIME")]
     replay_delay: Option<Span>,
     /// How often to try a command again that fails without Do Not Retry
