@@ -140,12 +140,15 @@ fn an_address_that_discovery_shows_later_is_a_path_until_it_shows_it_no_longer()
     let at = folder.path().join("all").display().to_string();
     let all = ConnectAll::start(&["--nbd", &at, "--follow", &format!("nvme+tcp://{}", target.address())]);
     assert!(all.line().starts_with(&format!("+ {NQN} at ")));
-    let paths = || {
+    let shown = |arguments: &[&str]| -> Value {
         let ringfab = program("ringfab");
-        let pid = all.child.id().to_string();
-        let list = ["--json", "path", "list", &pid];
-        let list = run_bounded(20, ringfab.to_str().expect("UTF-8"), &list);
-        let list: Value = serde_json::from_str(&list).expect("JSON");
+        let arguments = [&["--json"], arguments].concat();
+        let text = run_bounded(20, ringfab.to_str().expect("UTF-8"), &arguments);
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let pid = all.child.id();
+    let paths = || {
+        let list = shown(&["path", "list", &pid.to_string()]);
         let of = |path: &Value| (path["connected_to"].as_str().map(str::to_owned), path["state"] == "ready");
         list["paths"].as_array().expect("a list").iter().map(of).collect::<Vec<_>>()
     };
@@ -155,6 +158,9 @@ fn an_address_that_discovery_shows_later_is_a_path_until_it_shows_it_no_longer()
     let mut manager = target.manager();
     let (port, second) = manager.add_listener(other().listeners[0].clone()).expect("it is added");
     wait_until("a path more", || paths() == [ready(&first), ready(&second)]);
+    let attached = shown(&["list"])["attached"].as_array().expect("a list").clone();
+    let listed = attached.iter().find(|one| one["pid"] == pid).expect("it is listed");
+    assert_eq!((&listed["paths"], &listed["paths_ready"]), (&json!(2), &json!(2)));
     manager.remove_listener(port).expect("it is there");
     wait_until("it is a path no longer", || paths() == [ready(&first)]);
     let (said, status) = all.end("-TERM");

@@ -22,7 +22,7 @@ use anyhow::{Result, bail};
 use clap::{ArgGroup, Args};
 use nix::sys::signal::Signal;
 use ringfab_base::shell_word;
-use ringfab_initiator::discovery::{DiscoveryTrouble, DiscoveryWatch};
+use ringfab_initiator::discovery::{DiscoveryTrouble, DiscoveryWatch, ShownPaths};
 use ringfab_initiator::{ConnectOptions, Url};
 use serde_json::{Value, json};
 
@@ -73,9 +73,6 @@ struct PlaceArgs {
     #[arg(long, value_name = "DIRECTORY")]
     fuse: Option<PathBuf>,
 }
-
-/// How often paths are looked at that were given up, or could not be added, while discovery is followed.
-const PATHS_AGAIN: Duration = Duration::from_secs(10);
 
 /// What the deciding thread is told.
 enum Event {
@@ -250,7 +247,7 @@ impl All<'_> {
     fn wait(&self) -> Duration {
         let now = Instant::now();
         let heard_until = Some(self.heard_until).filter(|until| *until > now);
-        let paths = self.watch.is_some().then(|| now + PATHS_AGAIN);
+        let paths = self.watch.is_some().then(|| now + ShownPaths::AGAIN);
         let next = [self.subsystems.next_retry(), heard_until, paths].into_iter().flatten().min();
         next.map_or(Duration::MAX, |next| next.saturating_duration_since(now))
     }

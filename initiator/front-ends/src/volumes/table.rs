@@ -58,7 +58,7 @@ impl Paths {
         Self { all: status.paths.len(), ready }
     }
 
-    /// In words, unless there is nothing to say: one path that is there.
+    /// In words. How a single path is, the state says.
     fn shown(self) -> Option<String> {
         match self {
             Self { all: 0 | 1, .. } => None,
@@ -274,6 +274,14 @@ mod tests {
         let now = registry::seconds(SystemTime::now());
         assert!(["5 s", "6 s"].contains(&ago(now - 5).as_str()));
         assert_eq!((ago(now - 600).as_str(), ago(now - 7200).as_str()), ("10 min", "2 h"));
+    }
+
+    #[test]
+    fn several_paths_are_counted_and_one_is_not_worth_a_word() {
+        let shown = |all, ready| Paths { all, ready }.shown();
+        assert_eq!([shown(0, 0), shown(1, 1), shown(1, 0)], [None, None, None]);
+        assert_eq!(shown(2, 2).as_deref(), Some("2 paths"));
+        assert_eq!(shown(3, 1).as_deref(), Some("1 of 3 paths"));
     }
 
     #[test]

@@ -11,8 +11,6 @@ use crate::options::ConnectOptions;
 use crate::path_status::{PathState, PathStatus};
 use crate::url::{HostName, Url};
 
-/// How often a path that was given up is added again, and one that could not be added.
-const AGAIN: Duration = Duration::from_secs(10);
 /// The longest time between two attempts: what is given up may be for a reason that stays.
 const AGAIN_MAX: Duration = Duration::from_secs(600);
 
@@ -52,6 +50,9 @@ struct ShownPath {
 }
 
 impl ShownPaths {
+    /// How often to call [`ShownPaths::keep`] without news: a path that was given up is not added again sooner.
+    pub const AGAIN: Duration = Duration::from_secs(10);
+
     /// `shown`: those of the controller's addresses that discovery has shown before it was attached.
     pub fn new(shown: Vec<Url>) -> Self {
         let now = Instant::now();
@@ -61,7 +62,7 @@ impl ShownPaths {
     /// Begins what makes the paths of `controller` those that were `found`. None that are found change nothing: a
     /// subsystem that discovery does not know is not without paths.
     ///
-    /// A path that is given up, or cannot be added or removed now, needs another call, so call it now and then.
+    /// A path that is given up, or cannot be added or removed now, needs another call, [`ShownPaths::AGAIN`] later.
     pub fn keep(&mut self, controller: &Controller, found: &[Url]) {
         if found.is_empty() {
             return;
@@ -94,7 +95,7 @@ impl ShownPaths {
 
 impl ShownPath {
     fn new(url: Url, now: Instant) -> Self {
-        Self { url, due: now, delay: AGAIN }
+        Self { url, due: now, delay: ShownPaths::AGAIN }
     }
 
     fn add(&mut self, controller: &Controller, now: Instant) {
@@ -119,7 +120,7 @@ impl ShownPath {
 
     /// It works, so it is worth a try as soon as it is gone.
     fn works(&mut self, now: Instant) {
-        (self.due, self.delay) = (now, AGAIN);
+        (self.due, self.delay) = (now, ShownPaths::AGAIN);
     }
 }
 
@@ -197,7 +198,7 @@ struct Keeper {
 impl Keeper {
     fn run(mut self, wakes: &Receiver<Wake>) {
         loop {
-            match wakes.recv_timeout(AGAIN) {
+            match wakes.recv_timeout(ShownPaths::AGAIN) {
                 Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return,
                 Ok(Wake::Changed) | Err(RecvTimeoutError::Timeout) => {}
             }
@@ -275,6 +276,6 @@ mod tests {
             at += Duration::from_secs(1);
         }
         path.works(at);
-        assert!(path.try_now(at) && path.try_now(at + AGAIN));
+        assert!(path.try_now(at) && path.try_now(at + ShownPaths::AGAIN));
     }
 }
