@@ -250,7 +250,7 @@ fn each_command_ends_by_itself_and_says_why_whatever_the_target_does() {
 fn whoever_waits_is_told_for_what_and_until_when() {
     let cells = [
         (Verb::Read, Fault::Dies, "reconnecting is given up in 600 s"),
-        (Verb::Read, Fault::ResetsIo, "nothing was answered in between"),
+        (Verb::Read, Fault::ResetsIo, "nothing was answered since it was made"),
         (Verb::Read, Fault::MuteIo, "no answer to"),
         (Verb::Bench, Fault::MuteIo, "no answer to"),
         (Verb::List, Fault::OnlyInitializes, "still waiting for Connect"),

@@ -178,9 +178,9 @@ impl Liveness {
         let Some(loss) = &self.loss else { return String::new() };
         let left = |at: Time| seconds(at.since(now));
         let io = match (self.failing_fast, loss.fail_io_at()) {
-            (true, _) => "I/O fails".to_owned(),
-            (false, Time::MAX) => "I/O waits".to_owned(),
-            (false, at) => format!("I/O waits, and fails in {}", left(at)),
+            (true, _) => "I/O fails unless another path takes it".to_owned(),
+            (false, Time::MAX) => "I/O waits unless another path takes it".to_owned(),
+            (false, at) => format!("I/O waits unless another path takes it, and fails in {}", left(at)),
         };
         match loss.give_up_at() {
             Time::MAX => format!("{io}; reconnecting is tried without an end"),

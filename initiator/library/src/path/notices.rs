@@ -135,14 +135,17 @@ impl Notices {
         }
     }
 
-    /// A controller in use was lost; `again`: the loss before goes on.
+    /// A controller in use was lost; `again`: the loss before, or the time until a path has first worked, goes on.
     pub(super) fn lost(&mut self, now: Time, error: &ConnectError, again: bool, liveness: &Liveness) {
         self.due = now + AGAIN;
         if matches!(error.cause, Cause::Reset) {
-            tracing::warn!("{}: the controller is reset, as asked for; I/O waits", self.peer);
+            tracing::warn!(
+                "{}: the controller is reset, as asked for; I/O waits unless another path takes it",
+                self.peer
+            );
             return;
         }
-        let again = if again { " again, and nothing was answered in between" } else { "" };
+        let again = if again { ", and nothing was answered since it was made" } else { "" };
         tracing::warn!("connection lost{again}: {error}; {}", liveness.outlook(now));
     }
 
