@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The programs end to end, as their users meet them: fio with verify over NBD and FUSE, libnbd and QEMU as clients, a
-# Linux file system, and the demonstration, run through and interrupted.
+# Linux file system whose paths change, and the demonstration, run through and interrupted.
 #
 #   RINGFAB_BIN_DIR   a folder with ringfab-target and ringfab, instead of building them
 set -euo pipefail
@@ -25,6 +25,8 @@ main() {
     stop_cleanly "the target" "$TARGET"
     say "Sockets that take little at once"
     tests/scripts/narrow.sh || fail "both ends over narrow sockets"
+    say "A file system whose paths change"
+    tests/scripts/path-changes.sh || fail "a file system whose paths change"
     demo_leaves_nothing
     for step in "Copying" "comparing" "Measuring"; do interrupted_demo_leaves_nothing "$step"; done
     undo_all

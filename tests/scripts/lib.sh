@@ -196,6 +196,9 @@ TRANSPORT=rdma
 # The host that authenticates and connects over TLS. Without a name there is none.
 TLS_HOST=''
 
+# What else the target's configuration says, as tables of it.
+CONFIG_MORE=''
+
 # Starts a target on loopback ports of the kernel's choice, one for each transport, for the namespaces given as image
 # files, in that order, `null` for one without a disk. Their URLs without a namespace are in URL, URL_TCP and URL_TLS.
 start_target() {
@@ -223,6 +226,8 @@ state_dir = "$TMP/state"
 
 [control]
 socket = "$TMP/control.sock"
+
+$CONFIG_MORE
 
 [[listener]]
 address = "127.0.0.1"

@@ -140,7 +140,7 @@ def use(folder, notes, workers, steps):
 command, folder, notes = sys.argv[1:4]
 if command == "use":
     books = use(folder, notes, int(sys.argv[4]), int(sys.argv[5]))
-    os.sync()
+    os.spawnlp(os.P_WAIT, "sync", "sync", "-f", folder)
     compare(folder, books)
     with open(notes, "w") as file:
         json.dump(books, file)
