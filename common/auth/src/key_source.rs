@@ -34,8 +34,19 @@ pub enum KeySource {
     Keyring(String),
 }
 
+/// What begins a key.
+const KEY_STARTS: [&str; 2] = ["DHHC-1:", "NVMeTLSkey-"];
+
 /// What a place of a key must be.
 const FORMS: &str = "\"file:/path\", \"credential:NAME\" or \"keyring:DESCRIPTION\"";
+
+/// What is wrong with a place is said with its text, so that a text with a key in it is no place.
+fn refuse_key(text: &str) -> Result<(), String> {
+    if KEY_STARTS.iter().any(|start| text.contains(start)) {
+        return Err(format!("is a key; put it into a file or a keyring, and write {FORMS}"));
+    }
+    Ok(())
+}
 
 impl KeySource {
     /// Where a text says that a key is.
@@ -43,10 +54,7 @@ impl KeySource {
     /// # Errors
     /// What it has to be, instead.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // What is wrong with a place is said with its text, which must be no key then.
-        if ["DHHC-1:", "NVMeTLSkey-"].into_iter().any(|start| text.contains(start)) {
-            return Err(format!("is a key; put it into a file or a keyring, and write {FORMS}"));
-        }
+        refuse_key(text)?;
         match text.split_once(':') {
             Some(("file", path)) if Path::new(path).is_absolute() => Ok(Self::File(path.into())),
             Some(("file", path)) => Err(format!("names \"{path}\", which is not an absolute path")),
@@ -100,6 +108,7 @@ impl KeySource {
         }
         let path =
             std::path::absolute(text).map_err(|error| format!("names a path that cannot be had: {error}"))?;
+        refuse_key(&path.to_string_lossy())?;
         Ok(Self::File(path))
     }
 
@@ -361,6 +370,8 @@ mod tests {
         let here = env::current_dir().unwrap().join("h.keys");
         assert_eq!(parsed("h.keys").unwrap(), KeySource::File(here));
         assert!(parsed("").is_err());
-        assert!(parsed(KEY).unwrap_err().starts_with("is a key; put it into a file"));
+        for text in [KEY.to_owned(), format!("./{KEY}"), format!("file:/a/{KEY}")] {
+            assert!(parsed(&text).unwrap_err().starts_with("is a key; put it into a file"), "{text}");
+        }
     }
 }
