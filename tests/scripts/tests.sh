@@ -16,8 +16,9 @@ set -euo pipefail
 # More than the processors are, since these wait.
 AT_ONCE=4
 # Those that take longest begin first.
-FIRST=(ringfab-tests:peers ringfab-tests:replay ringfab-tests:slow ringfab-tests:tcp
-    ringfab-tests:waits ringfab-tests:disks)
+FIRST=(ringfab-tests:kill ringfab-tests:peers ringfab-tests:nbd ringfab-tests:mount ringfab-tests:simulation
+    ringfab-tests:fuse ringfab-tests:replay ringfab-tests:slow ringfab-tests:tcp ringfab-tests:waits
+    ringfab-tests:disks)
 # What measures how long something takes, or what of a processor it takes, runs by itself,
 # a test at a time.
 ALONE=(ringfab-tests:idle ringfab-reactor:waiting ringfab-tests:watchdog)

@@ -5,6 +5,8 @@ set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
 . "${0%/*}/lib.sh"
 
+only tcp "how data move makes no difference to this"
+
 new=nqn.2026-11.org.ringfab:new
 
 # There is no service manager in this machine. This does for the unit what it would do: run its command.

@@ -5,6 +5,8 @@ set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
 . "${0%/*}/lib.sh"
 
+only tcp "how data move makes no difference to this"
+
 host=nqn.2014-08.org.nvmexpress:uuid:5a5a5a5a-0000-4000-8000-000000000029
 
 keys=/tmp/rotated-keys

@@ -5,6 +5,8 @@ set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
 . "${0%/*}/lib.sh"
 
+only tcp "how data move makes no difference to this"
+
 new=nqn.2026-11.org.ringfab:new
 host=(timeout --foreground -k 5 200 "${far[@]}" "$bin/ringfab")
 has_line() { grep -q -- "$1" "$2"; }
