@@ -16,6 +16,7 @@
 # Exits with 0 when all passed, 1 when one failed, 77 when nothing ran, because this machine cannot boot the kernel.
 #
 #   RINGFAB_BIN_DIR       a folder with ringfab-target and ringfab, instead of building them
+#   RINGFAB_EXAMPLES_DIR  a folder with the examples that scenarios run (RINGFAB_BIN_DIR/examples)
 #   RINGFAB_KERNEL_NVME   the Debian release whose nvme-cli all lanes use; empty for this machine's own
 #   RINGFAB_KERNEL_LOGS   a folder for the logs of each scenario
 #   ROUNDS                how often the scenarios that lose paths, or delay writes, do so
@@ -187,9 +188,9 @@ prepare_nvme() {
 lay_out() {
     mkdir -p "$TMP/guest/bin"
     cp "$here"/guest/* "$here/COMMANDS.md" "$TMP/guest/"
-    local program
-    for program in ringfab ringfab-target examples/rdma_{reach,exchange} examples/tls_exchange; do
-        strip -o "$TMP/guest/bin/${program##*/}" "$RINGFAB_BIN_DIR/$program"
+    local program examples=${RINGFAB_EXAMPLES_DIR:-$RINGFAB_BIN_DIR/examples}
+    for program in "$RINGFAB_BIN_DIR"/ringfab{,-target} "$examples"/{rdma_reach,rdma_exchange,tls_exchange}; do
+        strip -o "$TMP/guest/bin/${program##*/}" "$program"
     done
 }
 
