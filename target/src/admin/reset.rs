@@ -35,7 +35,8 @@ pub(super) fn reset(
         Some(found) => are_of_one_host(found, controller),
         None => context.served.may_give(controller.subsystem(), impacted.cntlid),
     };
-    if impacted.cntlid == controller.id() || !is_ours {
+    // An earlier controller may have had this one's identifier, of a process that is gone: that is over.
+    if impacted == controller.instance() || !is_ours {
         return Err(Failure::invalid_field(ICID));
     }
     let mut state = controller.state();

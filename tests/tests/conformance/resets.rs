@@ -233,6 +233,8 @@ fn an_instance_is_reset_and_not_what_has_its_controller_identifier() {
     let wrong = [
         ControllerInstance { ciu: ciu ^ 1 | 2, ..two.lost.instance },
         ControllerInstance { cirn: !cirn, ..two.lost.instance },
+        // A target that was killed and started again gives the first host the same identifier once more.
+        ControllerInstance { cntlid: two.other_id, ..two.lost.instance },
     ];
     for (cid, instance) in wrong.into_iter().enumerate() {
         let reset = SubmissionEntry::cross_controller_reset(cid as u16, instance);
