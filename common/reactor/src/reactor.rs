@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use ringfab_memory::Pool;
@@ -199,6 +200,17 @@ impl Reactor {
         token: Token,
     ) -> io::Result<SocketId> {
         dispatch!(&mut self.backend, connect(address, options, token))
+    }
+
+    /// The same, to a Unix socket. There are none in a simulation.
+    ///
+    /// # Errors
+    /// When no socket could be made, or the path is too long for one.
+    pub fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<SocketId> {
+        match &mut self.backend {
+            Backend::Ring(ring) => ring.connect_unix(path, token),
+            Backend::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// The addresses of the two ends of a TCP socket (local, peer).

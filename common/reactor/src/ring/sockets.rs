@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, TcpKeepalive, Type};
@@ -22,8 +23,17 @@ impl Ring {
         token: Token,
     ) -> io::Result<SocketId> {
         let socket = tcp_socket(address, options)?;
+        self.start_to_connect(socket, SockAddr::from(address), token)
+    }
+
+    pub(crate) fn connect_unix(&mut self, path: &Path, token: Token) -> io::Result<SocketId> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        self.start_to_connect(socket, SockAddr::unix(path)?, token)
+    }
+
+    fn start_to_connect(&mut self, socket: Socket, peer: SockAddr, token: Token) -> io::Result<SocketId> {
         let id = self.attach_socket(socket.into(), false)?;
-        self.in_flight.start(token, id.0.index, OperationKind::Connect(Box::new(SockAddr::from(address))));
+        self.in_flight.start(token, id.0.index, OperationKind::Connect(Box::new(peer)));
         Ok(id)
     }
 

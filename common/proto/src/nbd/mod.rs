@@ -1,5 +1,11 @@
 //! The bytes of the NBD protocol (doc/proto.md of the NetworkBlockDevice project), for servers and clients. All numbers
-//! are big endian.
+//! are big endian. Here is what both need and what servers write; [`ClientHandshake`] and [`ReplyHead`] are for clients.
+
+mod client_handshake;
+mod reply_head;
+
+pub use client_handshake::{BlockSizes, ClientHandshake, ExportInfo, HandshakeError, Wanted};
+pub use reply_head::{ReplyHead, Violation};
 
 /// First bytes of a server.
 pub const NBDMAGIC: u64 = u64::from_be_bytes(*b"NBDMAGIC");
@@ -54,10 +60,18 @@ pub mod reply {
     pub const META_CONTEXT: u32 = 4;
     /// The option is not known.
     pub const ERR_UNSUP: u32 = 1 << 31 | 1;
+    /// The server does not let this client have it.
+    pub const ERR_POLICY: u32 = 1 << 31 | 2;
     /// The option has wrong data.
     pub const ERR_INVALID: u32 = 1 << 31 | 3;
+    /// The connection has to be protected by TLS first.
+    pub const ERR_TLS_REQD: u32 = 1 << 31 | 5;
     /// There is no such export.
     pub const ERR_UNKNOWN: u32 = 1 << 31 | 6;
+    /// The server ends.
+    pub const ERR_SHUTDOWN: u32 = 1 << 31 | 7;
+    /// The client has to ask for block sizes, and to obey them.
+    pub const ERR_BLOCK_SIZE_REQD: u32 = 1 << 31 | 8;
     /// The option has too much data.
     pub const ERR_TOO_BIG: u32 = 1 << 31 | 9;
 }
@@ -119,10 +133,14 @@ pub mod chunk {
     pub const NONE: u16 = 0;
     /// Data of an offset.
     pub const OFFSET_DATA: u16 = 1;
+    /// Bytes of an offset that are zero, without data.
+    pub const OFFSET_HOLE: u16 = 2;
     /// Extents of a metadata context.
     pub const BLOCK_STATUS: u16 = 5;
     /// An error, with a text.
     pub const ERROR: u16 = 1 << 15 | 1;
+    /// An error at an offset, with a text.
+    pub const ERROR_OFFSET: u16 = 1 << 15 | 2;
     /// The last chunk of a reply.
     pub const FLAG_DONE: u16 = 1;
 }
@@ -144,6 +162,13 @@ pub enum Errno {
     NotSup = 95,
     /// The server ends.
     Shutdown = 108,
+}
+
+impl Errno {
+    /// The number on the wire.
+    pub const fn number(self) -> u32 {
+        self as u32
+    }
 }
 
 /// What a request asks for.
@@ -182,7 +207,34 @@ pub struct Request {
     pub length: u32,
 }
 
+impl Command {
+    const fn number(self) -> u16 {
+        match self {
+            Self::Read => 0,
+            Self::Write => 1,
+            Self::Disconnect => 2,
+            Self::Flush => 3,
+            Self::Trim => 4,
+            Self::WriteZeroes => 6,
+            Self::BlockStatus => 7,
+            Self::Other(number) => number,
+        }
+    }
+}
+
 impl Request {
+    /// As it goes over the wire, without its payload.
+    pub fn to_bytes(&self) -> [u8; REQUEST_BYTES] {
+        let mut bytes = [0; REQUEST_BYTES];
+        bytes[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+        bytes[4..6].copy_from_slice(&self.flags.to_be_bytes());
+        bytes[6..8].copy_from_slice(&self.command.number().to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        bytes[24..].copy_from_slice(&self.length.to_be_bytes());
+        bytes
+    }
+
     /// Reads a request; `None` when the magic is wrong, after which nothing of the stream can be trusted.
     pub fn parse(bytes: &[u8; REQUEST_BYTES]) -> Option<Self> {
         if be32(bytes, 0) != REQUEST_MAGIC {
@@ -327,6 +379,7 @@ mod tests {
         assert_eq!((request.flags, request.command), (flag::FUA, Command::Write));
         assert_eq!((request.offset, request.length, request.payload_bytes()), (1 << 32, 4096, 4096));
         assert_eq!(request.cookie.to_be_bytes(), *b"cookie!!");
+        assert_eq!(request.to_bytes(), bytes);
         bytes[3] ^= 1;
         assert_eq!(Request::parse(&bytes), None);
     }
@@ -355,6 +408,9 @@ mod tests {
         fn any_bytes_are_a_request_or_none(bytes: [u8; REQUEST_BYTES]) {
             let good_magic = be32(&bytes, 0) == REQUEST_MAGIC;
             prop_assert_eq!(Request::parse(&bytes).is_some(), good_magic);
+            let mut bytes = bytes;
+            bytes[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
+            prop_assert_eq!(Request::parse(&bytes).map(|request| request.to_bytes()), Some(bytes));
         }
     }
 }

@@ -1,0 +1,194 @@
+//! An export as the target sees it: looked at by a worker, opened by each core.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringfab_block::{BlockDevice, Detail, DiskTokens, Driver, OpenError, Seen};
+use ringfab_proto::nbd::{ClientHandshake, ExportInfo, Wanted, export};
+use ringfab_reactor::Reactor;
+
+use crate::address::NbdAddress;
+use crate::device::NbdDevice;
+use crate::session::{Change, Session, Target};
+
+/// How long a server may take for a step of a look.
+const LOOK_LIMIT: Duration = Duration::from_secs(5);
+
+/// How often an export is asked for its size that allows several connections.
+const SIZE_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How an export is used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NbdOptions {
+    /// Nothing is written.
+    pub read_only: bool,
+    /// Each write reaches stable storage before it is acknowledged (Force Unit Access), so that nothing can be lost
+    /// when the server goes.
+    pub write_through: bool,
+    /// How many cores open it: each has a connection of its own.
+    pub cores: usize,
+    /// How long operations wait for a server that is gone. They end with
+    /// [`BlockError::Removed`](ringfab_block::BlockError::Removed) then, until it is back.
+    pub patience: Duration,
+    /// How long nothing is sent again after a connection has ended without the server's knowing, when changes of the
+    /// disk were not answered: what is still on its way to the server may be done until then.
+    pub replay_delay: Duration,
+}
+
+impl Default for NbdOptions {
+    /// Written and cached by the server; a core; 30 s; 30 s.
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            write_through: false,
+            cores: 1,
+            patience: Duration::from_secs(30),
+            replay_delay: Duration::from_secs(30),
+        }
+    }
+}
+
+/// An export of an NBD server as a device.
+#[derive(Debug)]
+pub struct NbdDriver {
+    session: Arc<Session>,
+    /// When its size was asked for last.
+    sized: Mutex<Option<Instant>>,
+}
+
+impl NbdDriver {
+    /// An export that has not been looked at.
+    pub fn new(address: NbdAddress, options: NbdOptions) -> Self {
+        Self { session: Arc::new(Session::new(address, options)), sized: Mutex::new(None) }
+    }
+
+    /// Asks the server what the export is.
+    fn ask(&self) -> io::Result<ExportInfo> {
+        let mut last = None;
+        for target in self.session.resolve()? {
+            match ask(&target, self.session.address.export()) {
+                Ok(info) => return Ok(info),
+                Err(error) => last = Some(at(&target, &error)),
+            }
+        }
+        Err(last.expect("there is an address at least"))
+    }
+
+    fn look_first(&self) -> io::Result<ExportInfo> {
+        let info = self.ask().inspect_err(|error| self.session.note_fault(&error.to_string()))?;
+        if let Some(objection) = self.session.objection(&info) {
+            self.session.note_fault(&objection);
+            return Err(io::Error::other(format!("the server {objection}")));
+        }
+        self.session.learn(info);
+        Ok(info)
+    }
+
+    /// Whether the export is to be asked for its size now: only one that allows several connections, since another one
+    /// may be unable to answer, or end because of it.
+    fn is_to_be_sized(&self, info: &ExportInfo) -> bool {
+        let mut sized = self.sized.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = sized.is_none_or(|at| at.elapsed() >= SIZE_INTERVAL);
+        let asks = is_due && info.has(export::CAN_MULTI_CONN) && !self.session.is_away();
+        if asks {
+            *sized = Some(Instant::now());
+        }
+        asks
+    }
+}
+
+impl Driver for NbdDriver {
+    fn name(&self) -> String {
+        self.session.address.to_string()
+    }
+
+    fn look(&self) -> io::Result<Seen> {
+        let info = match self.session.info() {
+            None => self.look_first()?,
+            Some(info) => {
+                if self.session.is_away() {
+                    // The name may have another address by now.
+                    self.session.resolve()?;
+                } else if self.is_to_be_sized(&info)
+                    && let Ok(now) = self.ask()
+                    && self.session.learn(now) == Change::Shrunk
+                {
+                    tracing::error!(server = %self.session.address, "an NBD export has become smaller");
+                }
+                self.session.info().unwrap_or(info)
+            }
+        };
+        Ok(Seen::default().with_bytes(self.session.properties(&info).bytes))
+    }
+
+    fn details(&self) -> Vec<Detail> {
+        self.session.details()
+    }
+
+    fn open(&self, reactor: &mut Reactor, tokens: DiskTokens) -> Result<Box<dyn BlockDevice>, OpenError> {
+        let refused = |reason: String| OpenError::Device { name: self.name(), reason };
+        let info = self.session.info().ok_or_else(|| refused("it has not been looked at".to_owned()))?;
+        let device = NbdDevice::open(&self.session, &info, reactor, tokens);
+        Ok(Box::new(device.map_err(|error| refused(error.to_string()))?))
+    }
+}
+
+/// Asks a server what an export is, and leaves again.
+fn ask(target: &Target, export: &str) -> io::Result<ExportInfo> {
+    match target {
+        Target::Tcp(address) => {
+            let stream = TcpStream::connect_timeout(address, LOOK_LIMIT)?;
+            stream.set_read_timeout(Some(LOOK_LIMIT))?;
+            stream.set_write_timeout(Some(LOOK_LIMIT))?;
+            shake_hands(stream, export)
+        }
+        Target::Unix(path) => {
+            let stream = UnixStream::connect(path)?;
+            stream.set_read_timeout(Some(LOOK_LIMIT))?;
+            stream.set_write_timeout(Some(LOOK_LIMIT))?;
+            shake_hands(stream, export)
+        }
+    }
+}
+
+fn shake_hands(mut stream: impl Read + Write, export: &str) -> io::Result<ExportInfo> {
+    let begun = Instant::now();
+    let mut handshake = ClientHandshake::new(export, Wanted::Info);
+    let mut bytes = [0; 4096];
+    loop {
+        let count = match stream.read(&mut bytes) {
+            Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closes the connection")),
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent()),
+            Err(error) => return Err(error),
+        };
+        let info = handshake.receive(&bytes[..count]).map_err(io::Error::other)?;
+        let output = handshake.take_output();
+        match info {
+            Some(info) => {
+                // It may have gone already, which is all the same now.
+                let _goodbye = stream.write_all(&output);
+                return Ok(info);
+            }
+            None => stream.write_all(&output)?,
+        }
+        if begun.elapsed() >= LOOK_LIMIT {
+            return Err(silent());
+        }
+    }
+}
+
+fn silent() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::TimedOut,
+        "does not answer: it may serve somebody else, and only one client at a time",
+    )
+}
+
+/// The error with the server that it is about.
+fn at(target: &Target, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("the server at {target}: {error}"))
+}
