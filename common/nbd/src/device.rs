@@ -260,7 +260,10 @@ impl NbdDevice {
                 }
                 self.send(reactor);
             }
-            News::Received => self.take_replies(reactor),
+            News::Received => {
+                self.take_replies(reactor);
+                self.send(reactor);
+            }
             News::Sent => self.sent(reactor),
             News::Lost(end) => {
                 let unanswered = self.in_flight.values().any(|one| one.batch != 0 && one.changes());
