@@ -25,6 +25,8 @@ pub(crate) struct Confinement {
     pub(crate) ports: Vec<u16>,
     /// Those of them that the configuration has for later listeners.
     pub(crate) later_ports: Vec<u16>,
+    /// Ports of servers that it may connect to.
+    pub(crate) servers: Vec<u16>,
 }
 
 impl Confinement {
@@ -71,6 +73,20 @@ impl Confinement {
              configuration, or write `ports = [{later}]` below [confinement], restart it, and add the listener then"
         ))
     }
+}
+
+/// Why this process cannot connect to a port of a server, if that is so.
+pub(crate) fn refused_server(port: u16) -> Option<String> {
+    let one = HOLDS.get()?;
+    if !one.restricts("network") || one.servers.contains(&port) {
+        return None;
+    }
+    let later = listed(one.servers.iter().chain([&port]).map(u16::to_string));
+    Some(format!(
+        "the target has confined itself and may not connect to port {port}: restart it with this namespace in its \
+         configuration, or write `connect_ports = [{later}]` below [confinement], restart it, and add the namespace \
+         then"
+    ))
 }
 
 fn is_below(path: &Path, places: &[PathBuf]) -> bool {
@@ -121,6 +137,7 @@ mod tests {
             read: Vec::new(),
             ports: vec![4420, 8009],
             later_ports: vec![8009],
+            servers: vec![10809],
         }
     }
 

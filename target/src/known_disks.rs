@@ -21,6 +21,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::config::places::KNOWN_DISKS_FILE;
+use crate::config::{NamespaceConfig, Source};
 use crate::disk_identity::{DiskIdentity, Fingerprint};
 use crate::worker::{self, Task};
 
@@ -78,6 +79,17 @@ impl Content {
                 known_disks.look_at(path, look).map_or_else(|| Self::Unseen(path.clone()), Self::Disk)
             }
             made => Self::made(made, made.driver().and_then(|driver| known_disks.identity_of(driver))),
+        }
+    }
+
+    /// What an administrator adds that stays the same disk over restarts: a file, or something on another machine.
+    pub(crate) fn of_source(known_disks: &KnownDisks, config: &NamespaceConfig) -> Self {
+        match &config.source {
+            Source::File { path, direct } => {
+                let (path, direct, read_only) = (path.clone(), *direct, config.read_only);
+                Self::look(known_disks, &Backing::File { path, direct, read_only })
+            }
+            other => Self::Device { name: other.to_string(), identity: None },
         }
     }
 

@@ -54,6 +54,8 @@ pub struct Target {
     /// Of all challenges.
     pub(crate) sequence_numbers: SequenceNumbers,
     known_disks: Arc<KnownDisks>,
+    /// How many cores open each disk.
+    cores: usize,
 }
 
 impl Target {
@@ -76,6 +78,7 @@ impl Target {
             generated: GeneratedPsks::default(),
             sequence_numbers: SequenceNumbers::new(&mut system_random()),
             known_disks: Arc::clone(identity.known_disks()),
+            cores: config.target.cores.len(),
         };
         let mut draft = this.served().draft();
         for subsystem in &config.subsystems {

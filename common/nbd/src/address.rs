@@ -108,6 +108,14 @@ impl NbdAddress {
         &self.export
     }
 
+    /// The port of its server, if it is reached over TCP.
+    pub const fn port(&self) -> Option<u16> {
+        match &self.server {
+            Server::Tcp { port, .. } => Some(*port),
+            Server::Unix(_) => None,
+        }
+    }
+
     /// The path of its Unix socket, if it has one.
     pub fn socket(&self) -> Option<&std::path::Path> {
         match &self.server {

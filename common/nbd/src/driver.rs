@@ -163,6 +163,8 @@ fn shake_hands(mut stream: impl Read + Write, export: &str) -> io::Result<Export
             Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closes the connection")),
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent()),
+            // A ring of this process may interrupt whoever waits with a limit.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
         let info = handshake.receive(&bytes[..count]).map_err(io::Error::other)?;

@@ -18,7 +18,7 @@ pub(crate) mod kind {
     pub(crate) const CONNECT: u8 = 0;
     pub(crate) const SEND: u8 = 1;
     pub(crate) const RECEIVE: u8 = 2;
-    /// Time to connect again.
+    /// Time to connect again, or to give up a try.
     pub(crate) const RETRY: u8 = 3;
     /// What waits has waited for long enough.
     pub(crate) const PATIENCE: u8 = 4;
@@ -28,7 +28,8 @@ pub(crate) mod kind {
 const BATCH_HEAD_BYTES: usize = 16 << 10;
 const BATCH_PIECES: usize = 256;
 
-/// A network that takes nothing for so long is down. A server that is idle is asked for a sign of life as often.
+/// A network that takes nothing for so long is down, and a server that does not shake hands is not there. A server that
+/// is idle is asked for a sign of life twice as often.
 const NETWORK_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long to wait before the next try to connect: longer after each.
@@ -212,6 +213,7 @@ impl Link {
                 let handshake = ClientHandshake::new(self.session.address.export(), Wanted::Use);
                 self.socket = Some(socket);
                 self.state = State::Connecting(Box::new(Attempt { handshake, target, account }));
+                self.set_timer(reactor, reactor.now() + NETWORK_LIMIT, kind::RETRY);
             }
             Err(error) => {
                 self.session.note_fault(&format!("{target}: {error}"));
@@ -329,6 +331,9 @@ impl Link {
     pub(crate) fn timer(&mut self, reactor: &mut Reactor, kind: u8) -> News {
         self.timers[usize::from(kind - kind::RETRY)] = None;
         match kind {
+            kind::RETRY if matches!(self.state, State::Connecting(_)) => {
+                self.end(reactor, End::violation("the server does not answer"))
+            }
             kind::RETRY => {
                 self.connect(reactor);
                 News::None

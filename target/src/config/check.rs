@@ -7,6 +7,7 @@ mod host;
 mod listener;
 mod process;
 mod rate_limits;
+mod source;
 mod subsystem;
 
 use std::net::SocketAddr;

@@ -12,7 +12,7 @@ pub struct ConfinementConfig {
     pub capabilities: bool,
     /// Whether files go that it does not need.
     pub files: bool,
-    /// Whether TCP ports go that it does not need, and connecting to any.
+    /// Whether TCP ports go that it does not need, to listen on and to connect to.
     pub network: bool,
     /// Whether other processes are out of its reach.
     pub processes: bool,
@@ -23,6 +23,8 @@ pub struct ConfinementConfig {
     pub paths: Option<Vec<PathBuf>>,
     /// Ports that listeners may have, beside those that are configured and [`USUAL_PORTS`].
     pub ports: Vec<u16>,
+    /// TCP ports of NBD servers that may be added later, beside those that are configured.
+    pub connect_ports: Vec<u16>,
 }
 
 impl Default for ConfinementConfig {
@@ -35,6 +37,7 @@ impl Default for ConfinementConfig {
             system_calls: true,
             paths: None,
             ports: Vec::new(),
+            connect_ports: Vec::new(),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod access_groups;
 mod authentication;
+mod backing;
 mod check;
 mod confinement;
 mod difference;
@@ -40,6 +41,7 @@ pub use access_groups::{
 };
 pub(crate) use authentication::age;
 pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls, OldKeys};
+pub use backing::NbdBacking;
 pub use confinement::{ConfinementConfig, USUAL_PORTS};
 pub use difference::{Change, ChangeLine, difference};
 pub use doubts::Doubt;
@@ -364,6 +366,8 @@ pub enum Source {
     Memory(u64),
     /// Nothing, of a size in bytes: reads give zeroes and writes are forgotten.
     Null(u64),
+    /// An export of an NBD server.
+    Nbd(NbdBacking),
     /// A device of a program that embeds the target; no file names one.
     Device(DriverHandle),
 }
@@ -374,6 +378,7 @@ impl fmt::Display for Source {
             Self::File { path, .. } => path.to_string_lossy().fmt(f),
             Self::Memory(bytes) => write!(f, "{} of memory", shown_size(*bytes)),
             Self::Null(bytes) => write!(f, "{} of zeroes", shown_size(*bytes)),
+            Self::Nbd(backing) => backing.address.fmt(f),
             Self::Device(driver) => f.write_str(&driver.name()),
         }
     }

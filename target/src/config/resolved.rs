@@ -197,6 +197,7 @@ fn confinement(config: &ConfinementConfig) -> Confinement<'_> {
         system_calls: config.system_calls,
         paths: config.paths.as_deref().map(|paths| paths.iter().map(PathBuf::as_path).collect()),
         ports: &config.ports,
+        connect_ports: &config.connect_ports,
     }
 }
 
@@ -248,6 +249,7 @@ struct Confinement<'a> {
     paths: Option<Vec<&'a Path>>,
     #[serde(skip_serializing_if = "<[u16]>::is_empty")]
     ports: &'a [u16],
+    connect_ports: &'a [u16],
 }
 
 #[derive(Serialize)]
@@ -378,6 +380,14 @@ struct Namespace<'a> {
     nsid: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     path: Option<&'a Path>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nbd: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    write_through: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reconnect_delay_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replay_delay_s: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -619,6 +629,14 @@ fn namespace(config: &NamespaceConfig) -> Namespace<'_> {
         },
         Source::Memory(bytes) => Namespace { memory: Some(format_size(*bytes)), ..common },
         Source::Null(bytes) => Namespace { null: Some(format_size(*bytes)), ..common },
+        Source::Nbd(backing) => Namespace {
+            nbd: Some(backing.address.to_string()),
+            write_through: Some(backing.write_through),
+            reconnect_delay_s: Some(backing.reconnect_delay.as_secs()),
+            replay_delay_s: Some(backing.replay_delay.as_secs()),
+            shared: config.shared.then_some(true),
+            ..common
+        },
         Source::Device(_) => common,
     }
 }

@@ -332,6 +332,11 @@ fn added(change: &Change) -> &[NamespaceConfig] {
 
 /// Whether the path of a namespace answers, whatever it answers: who opens it says what is wrong with it.
 pub(super) fn answers(namespace: &NamespaceConfig) -> Result<(), String> {
+    if let Source::Nbd(nbd) = &namespace.source
+        && let Some(why) = nbd.address.port().and_then(confinement::refused_server)
+    {
+        return Err(format!("cannot connect to {}: {why}", nbd.address));
+    }
     let Source::File { path, .. } = &namespace.source else { return Ok(()) };
     let at = path.clone();
     let look = move || drop(fs::metadata(at));

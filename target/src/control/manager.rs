@@ -566,15 +566,13 @@ impl Manager {
         let known = configured.filed.subsystem(nqn).and_then(|one| one.namespace(config.nsid));
         let given = (config.nguid, config.uuid);
         let (nguid, uuid) = match &config.source {
-            Source::File { path, direct } => {
+            Source::File { .. } | Source::Nbd(_) => {
                 if let Some(known) = known.filter(|known| known.source == config.source) {
                     config.nguid = config.nguid.or(known.nguid);
                     config.uuid = config.uuid.or(known.uuid);
                     return Ok(());
                 }
-                let backing =
-                    Backing::File { path: path.clone(), direct: *direct, read_only: config.read_only };
-                let content = Content::look(self.target().known_disks(), &backing);
+                let content = Content::of_source(self.target().known_disks(), config);
                 let disk = KnownDisk::new(nqn, config.nsid, config.block_bytes, content);
                 let found = self.applier.identity.identifiers(&disk, given, false);
                 (found.nguid, found.uuid)

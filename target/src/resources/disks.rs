@@ -235,7 +235,10 @@ impl Disks {
         shared: &Shared,
     ) -> Result<(), String> {
         let index = namespace.index();
-        if self.get(index).is_some() {
+        if let Some(open) = self.get(index) {
+            // A driver that could not reach it for a while can again.
+            let properties = open.disk.properties();
+            namespace.set_ready(properties.bytes, properties.volatile_cache);
             return Ok(());
         }
         let disk = open(namespace, file, reactor, shared)?;

@@ -6,7 +6,7 @@
 //! | disks | the folder of each configured file, so that another may come or take its place; `/dev` for devices, because a device that comes back has another file. With `confinement.paths`: the configured disks alone, and these paths |
 //! | what it makes | the folders of the state, the control socket, the metrics' file and the ready file |
 //! | what it reads | the folders of the configuration and of keys, credentials, libraries and their settings, `/proc`, `/sys` |
-//! | ports | those of listeners and metrics, the usual ones of NVMe, and `confinement.ports` |
+//! | ports | those of listeners and metrics, the usual ones of NVMe, and `confinement.ports`; to connect to, those of NBD servers, and `confinement.connect_ports` |
 //!
 //! Of a file in the root or in a folder of the system (`/etc`, `/home`), only the file itself is allowed.
 
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{OFlag, open};
 use nix::sys::stat::{Mode, fstat};
 use ringfab_base::VisiblePath as _;
-use ringfab_process::confine::{self, Access, Capabilities, Layer, Plan, Rule};
+use ringfab_process::confine::{self, Access, Capabilities, Connect, Layer, Plan, Ports, Rule};
 use ringfab_process::log::NEVER_FOLDED;
 
 use super::ServeOptions;
@@ -86,19 +86,23 @@ pub(super) fn confine(options: &ServeOptions, config: &Config) {
     if wanted.files {
         places.add_all(options, config);
     }
-    let ports = ports(config);
+    let (ports, servers) = (ports(config), ports_of_servers(config));
     let Places { rules, disks, read, .. } = places;
     worker::retire();
     let layers = confine::confine(&Plan {
         capabilities: wanted.capabilities.then(|| capabilities(config)),
         files: wanted.files.then_some(rules),
-        ports: wanted.network.then(|| ports.iter().copied().collect()),
+        ports: wanted.network.then(|| Ports {
+            listen: ports.iter().copied().collect(),
+            connect: Connect::To(servers.clone()),
+        }),
         signals: wanted.processes,
         abstract_sockets: wanted.processes && !is_told_over_an_abstract_socket(),
         system_calls: wanted.system_calls,
     });
     let later_ports = wanted.ports.clone();
-    Confinement { layers, disks, read, ports: ports.into_iter().collect(), later_ports }.holds();
+    let ports = ports.into_iter().collect();
+    Confinement { layers, disks, read, ports, later_ports, servers }.holds();
 }
 
 /// What could not be added to a target with this configuration without a restart, for people.
@@ -167,6 +171,17 @@ fn ports(config: &Config) -> BTreeSet<u16> {
     listeners.chain(metrics).chain(USUAL_PORTS).chain(config.confinement.ports.iter().copied()).collect()
 }
 
+/// The ports of servers that have disks.
+fn ports_of_servers(config: &Config) -> Vec<u16> {
+    let namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
+    let configured = namespaces.filter_map(|namespace| match &namespace.source {
+        Source::Nbd(nbd) => nbd.address.port(),
+        _ => None,
+    });
+    let ports: BTreeSet<u16> = configured.chain(config.confinement.connect_ports.iter().copied()).collect();
+    ports.into_iter().collect()
+}
+
 /// The rules for files, and where they lead.
 struct Places {
     rules: Vec<Rule>,
@@ -206,8 +221,10 @@ impl Places {
         }
         let disks = config.subsystems.iter().flat_map(|one| &one.namespaces);
         for namespace in disks {
-            if let Source::File { path, .. } = &namespace.source {
-                self.add_disk(path, config.confinement.paths.is_none());
+            match &namespace.source {
+                Source::File { path, .. } => self.add_disk(path, config.confinement.paths.is_none()),
+                Source::Nbd(nbd) => drop(nbd.address.socket().map(|path| self.add_used(path))),
+                _ => {}
             }
         }
         for path in config.confinement.paths.iter().flatten() {

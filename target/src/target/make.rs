@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use ringfab_block::Backing;
+use ringfab_block::{Backing, DriverHandle};
 use ringfab_memory::SharedMemory;
+use ringfab_nbd::NbdDriver;
 
 use super::Target;
 use crate::config::{NamespaceConfig, Source, SubsystemConfig};
@@ -85,7 +86,7 @@ impl Target {
         identity: &Identity,
     ) -> Result<Arc<Namespace>, TargetError> {
         let nsid = config.nsid;
-        let backing = backing(nqn, config)?;
+        let backing = backing(nqn, config, self.cores)?;
         let given = (config.nguid, config.uuid);
         let content = match given {
             (Some(_), Some(_)) => Content::made(&backing, None),
@@ -108,10 +109,14 @@ impl Target {
     }
 }
 
-fn backing(nqn: &str, config: &NamespaceConfig) -> Result<Backing, TargetError> {
+fn backing(nqn: &str, config: &NamespaceConfig, cores: usize) -> Result<Backing, TargetError> {
     Ok(match &config.source {
         Source::File { path, direct } => {
             Backing::File { path: path.clone(), direct: *direct, read_only: config.read_only }
+        }
+        Source::Nbd(nbd) => {
+            let driver = NbdDriver::new(nbd.address.clone(), nbd.options(config, cores));
+            Backing::Device(DriverHandle::new(driver))
         }
         Source::Device(driver) => Backing::Device(driver.clone()),
         Source::Null(bytes) => Backing::Null { bytes: *bytes },

@@ -11,7 +11,7 @@ use landlock::{
 };
 use nix::sys::stat::{SFlag, fstat};
 
-use super::{Access, CONFIGURED, Layer, Plan, Rule, threads};
+use super::{Access, CONFIGURED, Connect, Layer, Plan, Ports, Rule, threads};
 
 /// What the rules were written for. What a later kernel could restrict beyond that stays as it is.
 const RULES: ABI = ABI::V7;
@@ -69,8 +69,12 @@ fn rules(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
     if plan.files.is_some() {
         ruleset = ruleset.handle_access(AccessFs::from_all(RULES))?;
     }
-    if plan.ports.is_some() {
-        ruleset = ruleset.handle_access(AccessNet::from_all(RULES))?;
+    if let Some(ports) = &plan.ports {
+        let restricted = match ports.connect {
+            Connect::To(_) => AccessNet::from_all(RULES),
+            Connect::Anywhere => AccessNet::BindTcp.into(),
+        };
+        ruleset = ruleset.handle_access(restricted)?;
     }
     if plan.signals {
         ruleset = ruleset.scope(Scope::Signal)?;
@@ -83,8 +87,14 @@ fn rules(plan: &Plan) -> Result<RulesetCreated, RulesetError> {
         let rights = rights(*access, is_folder(place));
         created = created.add_rule(PathBeneath::new(place.as_fd(), rights))?;
     }
-    for port in plan.ports.iter().flatten() {
+    let Some(Ports { listen, connect }) = &plan.ports else { return Ok(created) };
+    for port in listen {
         created = created.add_rule(NetPort::new(*port, AccessNet::BindTcp))?;
+    }
+    if let Connect::To(ports) = connect {
+        for port in ports {
+            created = created.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+        }
     }
     Ok(created)
 }
@@ -168,7 +178,7 @@ mod tests {
         Plan {
             capabilities: None,
             files: Some(Vec::new()),
-            ports: Some(Vec::new()),
+            ports: Some(Ports::default()),
             signals: true,
             abstract_sockets: true,
             system_calls: false,

@@ -42,6 +42,31 @@ pub struct Rule {
     pub access: Access,
 }
 
+/// TCP ports that stay in reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// Those that it may listen on.
+    pub listen: Vec<u16>,
+    /// Those that it may connect to, on any machine.
+    pub connect: Connect,
+}
+
+/// Where a program may connect to over TCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Connect {
+    /// These ports.
+    To(Vec<u16>),
+    /// Any port, because nobody knows which it will be.
+    Anywhere,
+}
+
+impl Default for Connect {
+    /// Nowhere.
+    fn default() -> Self {
+        Self::To(Vec::new())
+    }
+}
+
 /// What a program keeps.
 #[derive(Debug)]
 pub struct Plan {
@@ -49,8 +74,8 @@ pub struct Plan {
     pub capabilities: Option<Capabilities>,
     /// The files that it keeps; none to leave them alone.
     pub files: Option<Vec<Rule>>,
-    /// The TCP ports that it may listen on; none to leave them alone. It connects to none.
-    pub ports: Option<Vec<u16>>,
+    /// The TCP ports that it keeps; none to leave them alone.
+    pub ports: Option<Ports>,
     /// Whether it loses signals to other processes.
     pub signals: bool,
     /// Whether it loses abstract Unix sockets of other processes.
@@ -143,7 +168,7 @@ pub fn available() -> Vec<Layer> {
     let everything = Plan {
         capabilities: None,
         files: Some(Vec::new()),
-        ports: Some(Vec::new()),
+        ports: Some(Ports::default()),
         signals: true,
         abstract_sockets: true,
         system_calls: true,

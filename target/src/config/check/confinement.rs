@@ -17,7 +17,8 @@ pub(super) fn confinement(reader: Option<Reader<'_>>, errors: &mut Errors<'_>) -
         processes: or(reader.boolean("processes", errors), true),
         system_calls: or(reader.boolean("system_calls", errors), true),
         paths: paths(&reader, errors),
-        ports: ports(&reader, errors),
+        ports: ports(&reader, "ports", errors),
+        connect_ports: ports(&reader, "connect_ports", errors),
     };
     reader.finish(errors);
     config
@@ -41,15 +42,15 @@ fn paths(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<Vec<PathBuf>> {
     Some(paths)
 }
 
-fn ports(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<u16> {
-    let Some(value) = reader.any("ports") else { return Vec::new() };
+fn ports(reader: &Reader<'_>, key: &'static str, errors: &mut Errors<'_>) -> Vec<u16> {
+    let Some(value) = reader.any(key) else { return Vec::new() };
     let port = |item: &Spanned<toml::de::DeValue<'_>>| {
         let number = integer(item.get_ref()).and_then(|number| u16::try_from(number).ok());
         number.filter(|port| *port > 0)
     };
     let ports = value.get_ref().as_array().and_then(|list| list.iter().map(port).collect());
     ports.unwrap_or_else(|| {
-        errors.add(&value.span(), reader.key("ports"), "must be a list of ports, from 1 to 65535");
+        errors.add(&value.span(), reader.key(key), "must be a list of ports, from 1 to 65535");
         Vec::new()
     })
 }

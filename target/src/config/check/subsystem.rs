@@ -8,19 +8,21 @@ use ringfab_spec::nqn::DISCOVERY_NQN;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use super::process::absolute_path;
+use super::source::source;
 use super::{Errors, IdentifyDisk, REQUIRED, Reader, Unique, access_groups, or, rate_limits, word};
 use crate::config::reader::At;
-use crate::config::{Access, Demands, NamespaceConfig, Source, SubsystemConfig};
+use crate::config::{Access, Demands, NamespaceConfig, SubsystemConfig};
 use crate::disk_identity::{DiskIdentity, Sharing};
 use crate::limits::NSID_MAX;
 use crate::nqn::{check_host_nqn, check_nqn};
 
 /// What may appear only once in the whole file.
-struct Once<'a> {
+pub(super) struct Once<'a> {
     nqns: Unique<String>,
     serials: Unique<String>,
     disks: Vec<KnownDisk>,
+    /// What is on other machines, by its address, with whether it may be shared.
+    remote: Vec<(String, bool, Range<usize>)>,
     identifiers: Unique<[u8; 16]>,
     identify_disk: IdentifyDisk<'a>,
 }
@@ -36,12 +38,24 @@ struct KnownDisk {
 
 impl<'a> Once<'a> {
     fn new(identify_disk: IdentifyDisk<'a>) -> Self {
-        let (disks, identifiers) = (Vec::new(), Unique::new());
-        Self { nqns: Unique::new(), serials: Unique::new(), disks, identifiers, identify_disk }
+        Self {
+            nqns: Unique::new(),
+            serials: Unique::new(),
+            disks: Vec::new(),
+            remote: Vec::new(),
+            identifiers: Unique::new(),
+            identify_disk,
+        }
     }
 
     /// Notes a disk; a second use of the same, by whatever name, is a mistake unless both say that they share it.
-    fn disk(&mut self, path: &Path, sharing: Sharing, at: (&Range<usize>, String), errors: &mut Errors<'_>) {
+    pub(super) fn disk(
+        &mut self,
+        path: &Path,
+        sharing: Sharing,
+        at: (&Range<usize>, String),
+        errors: &mut Errors<'_>,
+    ) {
         let (span, key) = at;
         let path: PathBuf = path.components().collect();
         let identity = (self.identify_disk)(&path);
@@ -60,6 +74,25 @@ impl<'a> Once<'a> {
             errors.add(span, key, format!("{what}; write shared = true for both if that is meant"));
         }
         self.disks.push(KnownDisk { path, identity, sharing, span: span.clone() });
+    }
+
+    /// Notes what is on another machine, by its address. The same rules hold for it as for a disk.
+    pub(super) fn remote(
+        &mut self,
+        address: &At<String>,
+        sharing: Sharing,
+        key: String,
+        errors: &mut Errors<'_>,
+    ) {
+        let shared = sharing != Sharing::Exclusive;
+        let same = self.remote.iter().find(|(known, both, _)| *known == address.value && !(*both && shared));
+        if let Some((_, _, span)) = same {
+            let line = errors.line(span);
+            let message =
+                format!("is the same as in line {line}; write shared = true for both if that is meant");
+            errors.add(&address.span, key, message);
+        }
+        self.remote.push((address.value.clone(), shared, address.span.clone()));
     }
 }
 
@@ -272,85 +305,6 @@ fn block_bytes(reader: &Reader<'_>, errors: &mut Errors<'_>) -> u32 {
             512
         }
     }
-}
-
-/// Exactly one of the three kinds.
-fn source(
-    reader: &Reader<'_>,
-    block: u32,
-    read_only: bool,
-    shared: Option<&At<bool>>,
-    once: &mut Once<'_>,
-    errors: &mut Errors<'_>,
-) -> Option<Source> {
-    let written = ["path", "memory", "null"].map(|key| reader.any(key).map(|value| (key, value.span())));
-    let written: Vec<_> = written.into_iter().flatten().collect();
-    let direct = direct(reader, errors);
-    match written.as_slice() {
-        [] => {
-            let what = "write one of path, memory = \"1GiB\" or null = \"1TiB\"";
-            reader.missing(&["path", "memory", "null"], what);
-            None
-        }
-        [("path", _)] => {
-            let shared = shared.is_some_and(|shared| shared.value);
-            file(reader, or(direct, true), Sharing::new(read_only, shared), once, errors)
-        }
-        [(key, _)] => {
-            if let Some(direct) = direct {
-                errors.add(&direct.span, reader.key("direct"), format!("has no meaning with {key}"));
-            }
-            if let Some(shared) = shared {
-                errors.add(&shared.span, reader.key("shared"), format!("has no meaning with {key}"));
-            }
-            let bytes = whole_blocks(reader, key, block, errors)?;
-            Some(if *key == "memory" { Source::Memory(bytes) } else { Source::Null(bytes) })
-        }
-        [(first, _), (second, span), ..] => {
-            errors.add(span, reader.key(second), format!("contradicts {first}; keep one of them"));
-            None
-        }
-    }
-}
-
-fn file(
-    reader: &Reader<'_>,
-    direct: bool,
-    sharing: Sharing,
-    once: &mut Once<'_>,
-    errors: &mut Errors<'_>,
-) -> Option<Source> {
-    let path = absolute_path(reader, "path", errors)?;
-    let span: Range<usize> = reader.any("path").map_or_else(|| reader.span().clone(), toml::Spanned::span);
-    once.disk(&path, sharing, (&span, reader.key("path")), errors);
-    Some(Source::File { path, direct })
-}
-
-/// The page cache costs memory and hides errors until a flush: who wants it says so twice.
-fn direct(reader: &Reader<'_>, errors: &mut Errors<'_>) -> Option<At<bool>> {
-    let direct = reader.boolean("direct", errors);
-    let allowed = reader.boolean("allow_page_cache", errors);
-    // One that is neither true nor false was noted already.
-    let denied = allowed.map_or(reader.any("allow_page_cache").is_none(), |allowed| !allowed.value);
-    if let Some(At { value: false, span }) = &direct
-        && denied
-    {
-        let message = "is false, which puts the page cache between; if so meant, add allow_page_cache = true";
-        errors.add(span, reader.key("direct"), message);
-    }
-    direct
-}
-
-fn whole_blocks(reader: &Reader<'_>, key: &'static str, block: u32, errors: &mut Errors<'_>) -> Option<u64> {
-    let size = reader.size(key, errors)?;
-    // The block layer takes offsets as a signed 64-bit number of bytes.
-    if size.value == 0 || size.value % u64::from(block) != 0 || i64::try_from(size.value).is_err() {
-        let message =
-            format!("is {} bytes, but must be a positive multiple of block_bytes = {block}", size.value);
-        errors.add(&size.span, reader.key(key), message);
-        return None;
-    }
-    Some(size.value)
 }
 
 /// Sixteen bytes in hexadecimal, with or without hyphens.

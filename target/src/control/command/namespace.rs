@@ -89,10 +89,16 @@ pub enum NamespaceCommand {
 
 /// A namespace to add.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("source").required(true).args(["path", "memory", "null"])))]
+#[command(group(ArgGroup::new("source").required(true).args(["path", "nbd", "memory", "null"])))]
 pub struct AddArguments {
     /// The file or block device. The target must be able to open it.
     path: Option<PathBuf>,
+    /// Serve the export of an NBD server instead: nbd://HOST[:PORT]/EXPORT or nbd+unix:///EXPORT?socket=PATH.
+    #[arg(long, value_name = "ADDRESS")]
+    nbd: Option<String>,
+    /// Have the NBD server put each write on stable storage before it is acknowledged.
+    #[arg(long, requires = "nbd")]
+    write_through: bool,
     /// Serve this much memory of the target instead.
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
@@ -136,6 +142,8 @@ impl AddArguments {
         if let Some(path) = &self.path {
             set("path", Some(Value::from(absolute(path)?)));
         }
+        set("nbd", self.nbd.map(Value::from));
+        set("write_through", self.write_through.then(|| Value::from(true)));
         set("memory", self.memory.map(Value::from));
         set("null", self.null.map(Value::from));
         set("nsid", self.nsid.map(Value::from));
