@@ -1,21 +1,17 @@
 //! An export as the target sees it: looked at by a worker, opened by each core.
 
-use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::unix::net::UnixStream;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringfab_block::{BlockDevice, Detail, DiskTokens, Driver, OpenError, Seen};
-use ringfab_proto::nbd::{ClientHandshake, ExportInfo, Wanted, export};
+use ringfab_proto::nbd::{ExportInfo, Wanted, export};
 use ringfab_reactor::Reactor;
 
 use crate::address::NbdAddress;
 use crate::device::NbdDevice;
 use crate::session::{Change, Session, Target};
-
-/// How long a server may take for a step of a look.
-const LOOK_LIMIT: Duration = Duration::from_secs(5);
+use crate::stream::Stream;
 
 /// How often an export is asked for its size that allows several connections.
 const SIZE_INTERVAL: Duration = Duration::from_secs(5);
@@ -28,7 +24,7 @@ pub struct NbdOptions {
     /// Each write reaches stable storage before it is acknowledged (Force Unit Access), so that nothing can be lost
     /// when the server goes.
     pub write_through: bool,
-    /// How many cores open it: each has a connection of its own.
+    /// How many cores open it. Each has a connection of its own, if the export allows several.
     pub cores: usize,
     /// How long operations wait for a server that is gone. They end with
     /// [`BlockError::Removed`](ringfab_block::BlockError::Removed) then, until it is back.
@@ -69,8 +65,8 @@ impl NbdDriver {
     fn ask(&self) -> io::Result<ExportInfo> {
         let mut last = None;
         for target in self.session.resolve()? {
-            match ask(&target, self.session.address.export()) {
-                Ok(info) => return Ok(info),
+            match Stream::connect(&target, self.session.address.export(), Wanted::Info) {
+                Ok((_, info)) => return Ok(info),
                 Err(error) => last = Some(at(&target, &error)),
             }
         }
@@ -134,60 +130,6 @@ impl Driver for NbdDriver {
         let device = NbdDevice::open(&self.session, &info, reactor, tokens);
         Ok(Box::new(device.map_err(|error| refused(error.to_string()))?))
     }
-}
-
-/// Asks a server what an export is, and leaves again.
-fn ask(target: &Target, export: &str) -> io::Result<ExportInfo> {
-    match target {
-        Target::Tcp(address) => {
-            let stream = TcpStream::connect_timeout(address, LOOK_LIMIT)?;
-            stream.set_read_timeout(Some(LOOK_LIMIT))?;
-            stream.set_write_timeout(Some(LOOK_LIMIT))?;
-            shake_hands(stream, export)
-        }
-        Target::Unix(path) => {
-            let stream = UnixStream::connect(path)?;
-            stream.set_read_timeout(Some(LOOK_LIMIT))?;
-            stream.set_write_timeout(Some(LOOK_LIMIT))?;
-            shake_hands(stream, export)
-        }
-    }
-}
-
-fn shake_hands(mut stream: impl Read + Write, export: &str) -> io::Result<ExportInfo> {
-    let begun = Instant::now();
-    let mut handshake = ClientHandshake::new(export, Wanted::Info);
-    let mut bytes = [0; 4096];
-    loop {
-        let count = match stream.read(&mut bytes) {
-            Ok(0) => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "closes the connection")),
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(silent()),
-            // A ring of this process may interrupt whoever waits with a limit.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
-        };
-        let info = handshake.receive(&bytes[..count]).map_err(io::Error::other)?;
-        let output = handshake.take_output();
-        match info {
-            Some(info) => {
-                // It may have gone already, which is all the same now.
-                let _goodbye = stream.write_all(&output);
-                return Ok(info);
-            }
-            None => stream.write_all(&output)?,
-        }
-        if begun.elapsed() >= LOOK_LIMIT {
-            return Err(silent());
-        }
-    }
-}
-
-fn silent() -> io::Error {
-    io::Error::new(
-        io::ErrorKind::TimedOut,
-        "does not answer: it may serve somebody else, and only one client at a time",
-    )
 }
 
 /// The error with the server that it is about.

@@ -2,17 +2,13 @@
 //! [`Driver`](ringfab_block::Driver) of block devices.
 //!
 //! Each core has a connection of its own, made and used on the core's reactor. What has been read is received where it
-//! is to be. When the server goes, operations wait while their core connects again, up to a limit, and what was not
+//! is to be. Where an export allows only one connection, a thread has it, and cores speak with that thread. When the server goes, operations wait while their core connects again, up to a limit, and what was not
 //! answered is asked for again.
 //!
 //! What was written and not flushed when a connection ended may be gone. All cores share one account of that
 //! ([`Durability`](durability::Durability)): no flush succeeds then before the device was reopened.
 //!
-//! The modules, each using only those before it: `address`, `durability`, `session`, `request`, `inbound`, `link`,
-//! `device`, `driver`.
-//!
-//! Not implemented here: TLS, metadata contexts (what is allocated), extended headers, and one connection for several
-//! cores: an export that allows only one connection is for a target with one core.
+//! Not implemented here: TLS, metadata contexts (what is allocated), and extended headers.
 
 #![forbid(unsafe_code)]
 
@@ -22,8 +18,10 @@ mod driver;
 mod durability;
 mod inbound;
 mod link;
+mod relay;
 mod request;
 mod session;
+mod stream;
 
 pub use address::{AddressError, NbdAddress};
 pub use driver::{NbdDriver, NbdOptions};

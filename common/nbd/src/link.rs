@@ -1,6 +1,7 @@
 //! A core's connection to the server: how it comes about, and how it ends.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use ringfab_reactor::{Reactor, ReceiveOp, SendBatch, SocketId, SocketOptions, Ti
 
 use crate::durability::Connection;
 use crate::inbound::{Inbound, STAGING_BYTES};
+use crate::relay::READY;
 use crate::session::{Change, Session, Target};
 
 /// Kinds of reactor operations.
@@ -30,7 +32,7 @@ const BATCH_PIECES: usize = 256;
 
 /// A network that takes nothing for so long is down, and a server that does not shake hands is not there. A server that
 /// is idle is asked for a sign of life twice as often.
-const NETWORK_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const NETWORK_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long to wait before the next try to connect: longer after each.
 const RETRY_MIN: Duration = Duration::from_millis(50);
@@ -54,10 +56,18 @@ pub(crate) enum State {
 /// A try to connect.
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    handshake: ClientHandshake,
+    greeting: Greeting,
     target: Target,
     /// Of what epoch the connection will be: the server lives later than this.
     account: Connection,
+}
+
+/// How a connection begins.
+#[derive(Debug)]
+enum Greeting {
+    Server(ClientHandshake),
+    /// The relay says when it has shaken hands.
+    Relay,
 }
 
 /// What belongs to a connection that is up.
@@ -91,6 +101,14 @@ pub(crate) struct Link {
     timers: [Option<TimerId>; 2],
     /// Before this nothing is sent again: the last connection may still bring something to the server.
     not_before: Time,
+}
+
+fn socket_options() -> SocketOptions {
+    SocketOptions {
+        user_timeout: Some(NETWORK_LIMIT),
+        keep_alive: Some(NETWORK_LIMIT / 2),
+        ..SocketOptions::default()
+    }
 }
 
 /// Why a connection ends.
@@ -194,31 +212,40 @@ impl Link {
         }
         let attempt = self.attempts;
         self.attempts = self.attempts.saturating_add(1);
-        let Some(target) = self.session.target(attempt) else { return self.retry(reactor) };
+        let relay = self.session.relay().cloned();
+        let target = if relay.is_some() { Some(Target::Relay) } else { self.session.target(attempt) };
+        let Some(target) = target else { return self.retry(reactor) };
         self.number = self.number.wrapping_add(1);
         self.unsaid.clear();
         let token = self.token(kind::CONNECT);
         let account = Connection::begin(&self.session.durability);
-        let options = SocketOptions {
-            user_timeout: Some(NETWORK_LIMIT),
-            keep_alive: Some(NETWORK_LIMIT / 2),
-            ..SocketOptions::default()
+        let socket = match (&target, relay) {
+            (_, Some(relay)) => relay
+                .connect(&self.session)
+                .and_then(|core| reactor.attach_socket(OwnedFd::from(core).into())),
+            (Target::Unix(path), None) => reactor.connect_unix(path, token),
+            (Target::Tcp(address), None) => reactor.connect(*address, &socket_options(), token),
+            (Target::Relay, None) => unreachable!("it was chosen because there is a relay"),
         };
-        let socket = match &target {
-            Target::Tcp(address) => reactor.connect(*address, &options, token),
-            Target::Unix(path) => reactor.connect_unix(path, token),
-        };
-        match socket {
-            Ok(socket) => {
-                let handshake = ClientHandshake::new(self.session.address.export(), Wanted::Use);
-                self.socket = Some(socket);
-                self.state = State::Connecting(Box::new(Attempt { handshake, target, account }));
-                self.set_timer(reactor, reactor.now() + NETWORK_LIMIT, kind::RETRY);
-            }
+        let socket = match socket {
+            Ok(socket) => socket,
             Err(error) => {
                 self.session.note_fault(&format!("{target}: {error}"));
-                self.retry(reactor);
+                return self.retry(reactor);
             }
+        };
+        let is_connected = target == Target::Relay;
+        let greeting = match &target {
+            Target::Relay => Greeting::Relay,
+            _ => Greeting::Server(ClientHandshake::new(self.session.address.export(), Wanted::Use)),
+        };
+        self.socket = Some(socket);
+        self.state = State::Connecting(Box::new(Attempt { greeting, target, account }));
+        if is_connected {
+            // It says itself when it gives up.
+            self.receive_more(reactor);
+        } else {
+            self.set_timer(reactor, reactor.now() + NETWORK_LIMIT, kind::RETRY);
         }
     }
 
@@ -345,8 +372,12 @@ impl Link {
 
     fn shake_hands(&mut self, reactor: &mut Reactor, bytes: &[u8]) -> News {
         let State::Connecting(attempt) = &mut self.state else { return News::None };
-        let outcome = attempt.handshake.receive(bytes);
-        self.unsaid.extend(attempt.handshake.take_output());
+        let handshake = match &mut attempt.greeting {
+            Greeting::Server(handshake) => handshake,
+            Greeting::Relay => return self.hear_relay(reactor, bytes),
+        };
+        let outcome = handshake.receive(bytes);
+        self.unsaid.extend(handshake.take_output());
         let info = match outcome {
             Err(error) => return self.end(reactor, End::violation(error)),
             Ok(None) => {
@@ -365,6 +396,16 @@ impl Link {
         }
         self.open_with(reactor, info);
         News::Up
+    }
+
+    fn hear_relay(&mut self, reactor: &mut Reactor, bytes: &[u8]) -> News {
+        match self.session.info() {
+            Some(info) if bytes == [READY] => {
+                self.open_with(reactor, info);
+                News::Up
+            }
+            _ => self.end(reactor, End::violation("the relay says something else")),
+        }
     }
 
     fn open_with(&mut self, reactor: &mut Reactor, info: ExportInfo) {

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -13,6 +13,7 @@ use ringfab_proto::nbd::{ExportInfo, export};
 use crate::address::{NbdAddress, Server};
 use crate::driver::NbdOptions;
 use crate::durability::Durability;
+use crate::relay::Relay;
 
 /// An export as all cores know it.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(crate) struct Session {
     pub(crate) address: NbdAddress,
     pub(crate) options: NbdOptions,
     pub(crate) durability: Durability,
+    relay: Arc<Relay>,
     /// Connections that are up.
     connected: AtomicUsize,
     /// Cores that have lost theirs, or never had one.
@@ -46,6 +48,8 @@ struct Known {
 pub(crate) enum Target {
     Tcp(SocketAddr),
     Unix(PathBuf),
+    /// A thread of this process, which has the connection.
+    Relay,
 }
 
 impl fmt::Display for Target {
@@ -53,6 +57,7 @@ impl fmt::Display for Target {
         match self {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => path.display().fmt(f),
+            Self::Relay => f.write_str("the connection that all cores share"),
         }
     }
 }
@@ -72,6 +77,7 @@ impl Session {
             address,
             options,
             durability: Durability::default(),
+            relay: Arc::default(),
             connected: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             reported_gone: AtomicBool::new(false),
@@ -136,14 +142,27 @@ impl Session {
         if info.bytes == 0 {
             return Some("exports nothing: its size is 0".to_owned());
         }
-        if self.options.cores > 1 && !info.has(export::CAN_MULTI_CONN) {
-            return Some(format!(
-                "allows one connection only (it does not say CAN_MULTI_CONN), and this target has {} cores: let the \
-                 server allow several, or set cores = 1",
-                self.options.cores
-            ));
-        }
         None
+    }
+
+    /// Takes what a server says that was connected to.
+    ///
+    /// # Errors
+    /// Why the export cannot be used.
+    pub(crate) fn admit(&self, info: ExportInfo) -> Result<(), String> {
+        if let Some(objection) = self.objection(&info) {
+            return Err(objection);
+        }
+        match self.learn(info) {
+            Change::Usable => Ok(()),
+            Change::Shrunk => Err("the export has become smaller".to_owned()),
+        }
+    }
+
+    /// The relay, if all cores have to use one connection: several see the same only if the server says so.
+    pub(crate) fn relay(&self) -> Option<&Arc<Relay>> {
+        let info = self.info()?;
+        (self.options.cores > 1 && !info.has(export::CAN_MULTI_CONN)).then_some(&self.relay)
     }
 
     /// What a disk of this export can do.

@@ -36,6 +36,13 @@ enum Detached {
     Simulated(sim::SocketHandle),
 }
 
+impl From<OwnedFd> for DetachedSocket {
+    /// A stream socket that is connected, for a reactor with a ring.
+    fn from(socket: OwnedFd) -> Self {
+        Self(Detached::Kernel(socket, false))
+    }
+}
+
 impl DetachedSocket {
     /// Has the kernel protect what is sent and received from now on, as records of TLS 1.3. The first byte that was not
     /// received is that of a record. Receives say what is no data then ([`ReceiveOp::control_record`]).
