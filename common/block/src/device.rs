@@ -194,8 +194,13 @@ pub trait Driver: fmt::Debug + Send + Sync {
         Ok(Seen::default())
     }
 
-    /// What an administrator is shown of it beside its name: features, locks, connections, what it waits for. It must
-    /// not wait; it says what the last look or the last operation has found.
+    /// Why it cannot be reached just now, so that operations wait or fail; none if nothing is known to be wrong. It must
+    /// not wait: it says what the last look or the last operation has found.
+    fn fault(&self) -> Option<String> {
+        None
+    }
+
+    /// What an administrator is shown of it beside its name: features, locks, connections. It must not wait.
     fn details(&self) -> Vec<Detail> {
         Vec::new()
     }

@@ -16,6 +16,10 @@ use crate::stream::Stream;
 /// How often an export is asked for its size that allows several connections.
 const SIZE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// How long a look waits for the only connection to come back, and how often it looks.
+const RETURN_LIMIT: Duration = Duration::from_millis(300);
+const RETURN_LOOK: Duration = Duration::from_millis(10);
+
 /// How an export is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NbdOptions {
@@ -83,16 +87,48 @@ impl NbdDriver {
         Ok(info)
     }
 
-    /// Whether the export is to be asked for its size now: only one that allows several connections, since another one
+    /// Looks at an export that was served, and perhaps still is.
+    fn look_again(&self, info: ExportInfo) -> io::Result<ExportInfo> {
+        let several = info.has(export::CAN_MULTI_CONN);
+        if self.session.is_away() && !several {
+            return self.wait_until_connected(info);
+        }
+        if several && (self.session.is_away() || self.is_to_be_sized()) {
+            let before = self.session.fault();
+            let now = self.ask().map_err(|error| match before {
+                Some(fault) => io::Error::new(error.kind(), fault),
+                None => error,
+            })?;
+            if self.session.learn(now) == Change::Shrunk {
+                tracing::error!(server = %self.session.address, "an NBD export has become smaller");
+            }
+        }
+        Ok(self.session.info().unwrap_or(info))
+    }
+
+    /// The only connection is to come back: nobody else may ask the server meanwhile.
+    fn wait_until_connected(&self, info: ExportInfo) -> io::Result<ExportInfo> {
+        // The name may have another address by now.
+        self.session.resolve()?;
+        let begun = Instant::now();
+        while let Some(fault) = self.session.fault() {
+            if begun.elapsed() >= RETURN_LIMIT {
+                return Err(io::Error::new(io::ErrorKind::NotConnected, fault));
+            }
+            std::thread::sleep(RETURN_LOOK);
+        }
+        Ok(self.session.info().unwrap_or(info))
+    }
+
+    /// Whether the export is to be asked for its size now. Only one that allows several connections can be: another one
     /// may be unable to answer, or end because of it.
-    fn is_to_be_sized(&self, info: &ExportInfo) -> bool {
+    fn is_to_be_sized(&self) -> bool {
         let mut sized = self.sized.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = sized.is_none_or(|at| at.elapsed() >= SIZE_INTERVAL);
-        let asks = is_due && info.has(export::CAN_MULTI_CONN) && !self.session.is_away();
-        if asks {
+        if is_due {
             *sized = Some(Instant::now());
         }
-        asks
+        is_due
     }
 }
 
@@ -104,20 +140,13 @@ impl Driver for NbdDriver {
     fn look(&self) -> io::Result<Seen> {
         let info = match self.session.info() {
             None => self.look_first()?,
-            Some(info) => {
-                if self.session.is_away() {
-                    // The name may have another address by now.
-                    self.session.resolve()?;
-                } else if self.is_to_be_sized(&info)
-                    && let Ok(now) = self.ask()
-                    && self.session.learn(now) == Change::Shrunk
-                {
-                    tracing::error!(server = %self.session.address, "an NBD export has become smaller");
-                }
-                self.session.info().unwrap_or(info)
-            }
+            Some(info) => self.look_again(info)?,
         };
         Ok(Seen::default().with_bytes(self.session.properties(&info).bytes))
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.session.fault()
     }
 
     fn details(&self) -> Vec<Detail> {

@@ -230,6 +230,15 @@ impl Session {
         self.known().fault = Some(fault.to_owned());
     }
 
+    /// Why there is no connection, if a core waits for one.
+    pub(crate) fn fault(&self) -> Option<String> {
+        if !self.is_away() {
+            return None;
+        }
+        let fault = self.known().fault.clone();
+        Some(fault.unwrap_or_else(|| "it is being connected".to_owned()))
+    }
+
     pub(crate) fn details(&self) -> Vec<Detail> {
         let known = self.known();
         let mut details = Vec::new();
@@ -243,9 +252,6 @@ impl Session {
         details.push(Detail::new("connections", format!("{connected} up{wait}, {lost} lost so far")));
         if self.durability.is_lost() {
             details.push(Detail::new("durability", "writes that were not flushed may be lost"));
-        }
-        if let Some(fault) = &known.fault {
-            details.push(Detail::new("fault", fault));
         }
         details
     }

@@ -225,9 +225,12 @@ fn what_waits_for_a_server_ends_after_a_while_and_the_server_may_come_back() {
     server.kill();
     assert_eq!(bench.read(0, 4096), Err(BlockError::Removed));
     assert_eq!(bench.write(0, &[0; 4096], false), Err(BlockError::Removed));
-    assert!(driver.details().iter().any(|Detail { name, .. }| *name == "fault"), "{:?}", driver.details());
+    assert!(driver.fault().expect("a fault").contains("No such file"), "{:?}", driver.fault());
+    assert!(driver.look().is_err());
     server.start();
     bench.read_when_back(0, &content(0, 4096));
+    assert_eq!(driver.fault(), None);
+    driver.look().expect("it is back");
     bench.close();
 }
 

@@ -42,6 +42,7 @@ pub use access_groups::{
 pub(crate) use authentication::age;
 pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls, OldKeys};
 pub use backing::NbdBacking;
+pub(crate) use backing::used_twice;
 pub use confinement::{ConfinementConfig, USUAL_PORTS};
 pub use difference::{Change, ChangeLine, difference};
 pub use doubts::Doubt;

@@ -20,6 +20,7 @@ use super::configured::Configured;
 use super::status::View;
 use crate::config::{
     AccessGroup, AccessGroups, Change, Config, ListenerConfig, NamespaceConfig, Source, difference, places,
+    used_twice,
 };
 use crate::confinement;
 use crate::core::{AllCores as _, Cores};
@@ -59,6 +60,9 @@ impl Applier {
         // That of a file was compared when it was read.
         if let Some(conflict) = places::conflict_of_changes(&changes, &next, configured.file.as_deref()) {
             return Err(conflict.sentence());
+        }
+        if let Some(why) = used_twice(&next) {
+            return Err(why);
         }
         self.apply(&changes, next)?;
         Ok(changes)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
+use ringfab_block::Detail;
 use ringfab_process::confine::Layer;
 use ringfab_process::{limits, log};
 use ringfab_reactor::{Time, clock};
@@ -33,7 +34,8 @@ pub struct NamespaceState {
     /// Its identifier.
     pub nsid: u32,
     /// `ready`; `not ready`; `needs reopen` when an administrator has to have its disk opened anew; `detached` when it
-    /// is served, but its name is gone or leads elsewhere; `closing` while commands still run after its removal.
+    /// is served, but its name is gone or leads elsewhere; `unreachable` while commands wait for a server that is gone;
+    /// `closing` while commands still run after its removal.
     pub state: &'static str,
     /// Why it is not simply ready.
     pub reason: Option<String>,
@@ -57,6 +59,18 @@ pub struct NamespaceState {
     pub uuid: String,
     /// The hosts of the subsystem that see it; none if all do.
     pub hosts: Option<Vec<String>>,
+    /// More of what stands behind it, where that is on another machine: names and texts for people.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub details: Vec<DetailState>,
+}
+
+/// Something that is to be known of what stands behind a namespace.
+#[derive(Clone, Debug, Serialize)]
+pub struct DetailState {
+    /// What it is: a word or two.
+    pub name: &'static str,
+    /// A text for people, on one line.
+    pub text: String,
 }
 
 impl NamespaceState {
@@ -67,9 +81,11 @@ impl NamespaceState {
             Access::AnyHost => None,
             Access::Hosts(hosts) => Some(hosts.into_iter().collect()),
         };
+        let details = namespace.backing().driver().map_or_else(Vec::new, |driver| driver.details());
         Self {
             subsystem: subsystem.to_owned(),
             nsid: namespace.nsid(),
+            details: details.into_iter().map(|Detail { name, text }| DetailState { name, text }).collect(),
             state,
             reason,
             unused_bytes,

@@ -4,6 +4,7 @@
 //! Nothing is changed and no disk is opened. A path that hangs is waited for within a limit. What cannot be found out
 //! is not reported: these are warnings for people, and the start has the last word.
 
+pub(crate) mod backings;
 mod clear_text;
 mod control;
 mod disks;

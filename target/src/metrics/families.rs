@@ -268,6 +268,9 @@ fn namespaces(writer: &mut Writer<'_>, subsystems: &[SubsystemSeen]) -> fmt::Res
     let detached = values(|one| u64::from(one.health.state == "detached"));
     let help = "Whether a namespace is served though its path is gone or leads to another file: 1 or 0";
     writer.gauge("namespace_detached", help, None, detached)?;
+    let unreachable = values(|one| u64::from(one.health.state == "unreachable"));
+    let help = "Whether a namespace waits for a server or a cluster that does not answer: 1 or 0";
+    writer.gauge("namespace_unreachable", help, None, unreachable)?;
     writer.gauge("namespace_size", "Size of a namespace", Some(Unit::Bytes), values(|one| one.bytes))?;
     writer.counter(
         "namespace_media_errors",

@@ -340,7 +340,10 @@ impl Namespace {
             [Some(why), ..] => ("needs reopen", Some(why.clone())),
             [_, why, _] if !self.is_ready() => ("not ready", why.clone()),
             [.., Some(what)] => ("detached", Some(what.clone())),
-            _ => ("ready", None),
+            _ => match self.backing.driver().and_then(|driver| driver.fault()) {
+                Some(fault) => ("unreachable", Some(fault)),
+                None => ("ready", None),
+            },
         };
         let unused_bytes = condition.bytes & u64::from(self.block_bytes - 1);
         Health { state, reason, unused_bytes }

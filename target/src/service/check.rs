@@ -11,14 +11,26 @@ use super::{ServeError, confine, doctor};
 use crate::config::Config;
 use crate::machine::{self, ServiceUser};
 
+/// What is checked beside the configuration and this machine, and what is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CheckOptions {
+    /// Mistakes and warnings only.
+    pub(super) quiet: bool,
+    /// Whether servers and clusters answer.
+    pub(super) backings: bool,
+}
+
 /// Prints what a configuration means, unless that is to be quiet, and warns of what is missing on this machine.
-pub(super) fn check(path: &Path, quiet: bool, output: &mut impl Write) -> Result<(), ServeError> {
+pub(super) fn check(path: &Path, options: CheckOptions, output: &mut impl Write) -> Result<(), ServeError> {
+    let CheckOptions { quiet, backings } = options;
     let config = Config::look_at(path)?;
     if !quiet {
         output.write_all(config.to_toml().as_bytes()).map_err(ServeError::Output)?;
     }
     let found = machine::findings(&config, machine::server_of(&config)).into_iter();
     let found = found.chain(machine::no_state(&config));
+    let backings = if backings { machine::backings::findings(&config) } else { Vec::new() };
+    let found = found.chain(backings);
     // What holds for every configuration on this machine is no news to whoever wants to hear of mistakes.
     let of_machine = machine::unconfined(&config).into_iter().chain(machine::unseen(&config));
     for finding in found.chain(of_machine.filter(|_| !quiet)) {

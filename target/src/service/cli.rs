@@ -13,6 +13,7 @@ use ringfab_process::manual::Manual;
 use ringfab_process::terminal::{self, Color, ColorOption, Stream};
 use ringfab_process::{log, signals};
 
+use super::check::CheckOptions;
 use super::{Running, ServeError, ServeOptions, check, serve};
 use crate::config::Config;
 use crate::control::client::AskError;
@@ -66,6 +67,9 @@ enum Command {
         /// Print mistakes and warnings only.
         #[arg(long, short)]
         quiet: bool,
+        /// Ask the servers of NBD exports, too: whether each answers, and has what is named.
+        #[arg(long)]
+        backings: bool,
         #[command(flatten)]
         user: AsUser,
     },
@@ -286,9 +290,10 @@ pub fn run<R: Running>(
         Command::Serve { config, ready_file, log_format } => {
             serve(&ServeOptions { config: config.path(), ready_file, log_format }, start)
         }
-        Command::Check { config, quiet, user } => {
+        Command::Check { config, quiet, backings, user } => {
             let config = config.path();
-            return user.look(&config, quiet, || check::check(&config, quiet, &mut output));
+            let options = CheckOptions { quiet, backings };
+            return user.look(&config, quiet, || check::check(&config, options, &mut output));
         }
         Command::Doctor { config, socket, json, user } => {
             let config = config.path();

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use ringfab_block::{Backing, DriverHandle};
+use ringfab_block::Backing;
 use ringfab_memory::SharedMemory;
-use ringfab_nbd::NbdDriver;
 
 use super::Target;
 use crate::config::{NamespaceConfig, Source, SubsystemConfig};
+use crate::disks::device;
 use crate::identity::Identity;
 use crate::known_disks::{Content, Identifiers, KnownDisk};
 use crate::model::namespace::NamespaceParameters;
@@ -110,15 +110,14 @@ impl Target {
 }
 
 fn backing(nqn: &str, config: &NamespaceConfig, cores: usize) -> Result<Backing, TargetError> {
+    if let Some(driver) = device::driver_of(config, cores) {
+        return Ok(Backing::Device(driver));
+    }
     Ok(match &config.source {
         Source::File { path, direct } => {
             Backing::File { path: path.clone(), direct: *direct, read_only: config.read_only }
         }
-        Source::Nbd(nbd) => {
-            let driver = NbdDriver::new(nbd.address.clone(), nbd.options(config, cores));
-            Backing::Device(DriverHandle::new(driver))
-        }
-        Source::Device(driver) => Backing::Device(driver.clone()),
+        Source::Nbd(_) | Source::Device(_) => unreachable!("they have drivers"),
         Source::Null(bytes) => Backing::Null { bytes: *bytes },
         Source::Memory(bytes) => {
             let refused = |reason: String| TargetError::Memory {

@@ -159,6 +159,11 @@ impl Server {
         self.start();
     }
 
+    /// The file of [`Server::nbdkit_with_file`].
+    pub(crate) fn image(&self) -> PathBuf {
+        self.folder.path().join("disk")
+    }
+
     /// Gives the file of [`Server::nbdkit_with_file`] another size.
     pub(crate) fn resize(&self, bytes: u64) {
         let file = std::fs::File::options().write(true).open(self.folder.path().join("disk"));

@@ -21,8 +21,8 @@ pub(super) struct Once<'a> {
     nqns: Unique<String>,
     serials: Unique<String>,
     disks: Vec<KnownDisk>,
-    /// What is on other machines, by its address, with whether it may be shared.
-    remote: Vec<(String, bool, Range<usize>)>,
+    /// What is on other machines, by its address.
+    remote: Vec<(String, Sharing, Range<usize>)>,
     identifiers: Unique<[u8; 16]>,
     identify_disk: IdentifyDisk<'a>,
 }
@@ -84,15 +84,15 @@ impl<'a> Once<'a> {
         key: String,
         errors: &mut Errors<'_>,
     ) {
-        let shared = sharing != Sharing::Exclusive;
-        let same = self.remote.iter().find(|(known, both, _)| *known == address.value && !(*both && shared));
+        let same =
+            self.remote.iter().find(|(known, other, _)| *known == address.value && !other.allows(sharing));
         if let Some((_, _, span)) = same {
             let line = errors.line(span);
             let message =
                 format!("is the same as in line {line}; write shared = true for both if that is meant");
             errors.add(&address.span, key, message);
         }
-        self.remote.push((address.value.clone(), shared, address.span.clone()));
+        self.remote.push((address.value.clone(), sharing, address.span.clone()));
     }
 }
 

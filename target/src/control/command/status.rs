@@ -41,7 +41,9 @@ fn page(answer: &Value, width: usize, now: SystemTime) -> String {
     let shares: String = list(answer, "hosts").iter().map(limits::host_line).collect();
     let errors: String = list(answer, "controllers").iter().map(last_error_line).collect();
     part(tables::hosts(answer), errors + &shares);
-    let notes = |one: &Value| reason_line(one) + &shown_line(one) + &limits::namespace_lines(one);
+    let notes = |one: &Value| {
+        reason_line(one) + &detail_lines(one) + &shown_line(one) + &limits::namespace_lines(one)
+    };
     part(tables::namespaces(answer), list(answer, "namespaces").iter().map(notes).collect());
     part(
         tables::cores(answer),
@@ -103,6 +105,16 @@ pub(super) fn reason_line(namespace: &Value) -> String {
     let [state, nsid, subsystem] = ["state", "nsid", "subsystem"].map(|key| text(namespace, key));
     let line = format!("  namespace {nsid} of {subsystem} is {state}: {reason}");
     terminal::painted(Stream::Out, Paint::Care, &line) + "\n"
+}
+
+/// What there is to say of what stands behind a namespace.
+pub(super) fn detail_lines(namespace: &Value) -> String {
+    let [nsid, subsystem] = ["nsid", "subsystem"].map(|key| text(namespace, key));
+    let line = |one: &Value| {
+        let [name, what] = ["name", "text"].map(|key| text(one, key));
+        format!("  {name} of namespace {nsid} of {subsystem}: {what}\n")
+    };
+    list(namespace, "details").iter().map(line).collect()
 }
 
 /// For which hosts a namespace is, if not for all of its subsystem.

@@ -129,8 +129,24 @@ pub(super) fn examine(file: &Path, socket: Option<&Path>) -> Steps {
         let trouble = Trouble(format!("{}: {}", finding.what, finding.message), finding.advice.into_owned());
         steps.push("machine", begun.elapsed(), Err(trouble));
     }
+    if machine::backings::any(&config) {
+        look_at_backings(&mut steps, &config);
+    }
     running::looks(&mut steps, &config, file);
     steps
+}
+
+/// Asks the servers that have the disks of namespaces.
+fn look_at_backings(steps: &mut Steps, config: &Config) {
+    let begun = Instant::now();
+    let findings = machine::backings::findings(config);
+    if findings.is_empty() {
+        steps.push("backings", begun.elapsed(), Ok("each server answers".to_owned()));
+    }
+    for finding in findings {
+        let trouble = Trouble(format!("{}: {}", finding.what, finding.message), finding.advice.into_owned());
+        steps.push("backings", begun.elapsed(), Err(trouble));
+    }
 }
 
 fn read(file: &Path, loaded: &Result<Config, ConfigErrors>) -> Result<String, Trouble> {
