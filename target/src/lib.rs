@@ -10,6 +10,7 @@
 //! | `confinement` | what this process has given up, and how whoever meets that is told |
 //! | [`disk_identity`] | which disk a path leads to, and which are in use |
 //! | [`config`] | reads and checks the configuration file |
+//! | `backings` | the drivers of disks that are on other machines |
 //! | `known_disks` | which disk was served under which identifiers |
 //! | [`identity`] | the identifiers that stay the same over restarts |
 //! | [`model`] | what is served: subsystems and namespaces |
@@ -36,6 +37,7 @@
 //! `docs/not-there.md` of the project lists it.
 
 pub mod admin;
+mod backings;
 mod command;
 pub mod config;
 mod confinement;

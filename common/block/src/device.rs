@@ -194,8 +194,8 @@ pub trait Driver: fmt::Debug + Send + Sync {
         Ok(Seen::default())
     }
 
-    /// Why it cannot be reached just now, so that operations wait or fail; none if nothing is known to be wrong. It must
-    /// not wait: it says what the last look or the last operation has found.
+    /// Why it cannot be reached just now, so that operations wait or fail; none if nothing is known to be wrong. It
+    /// must not wait: it says what the last look or the last operation has found.
     fn fault(&self) -> Option<String> {
         None
     }

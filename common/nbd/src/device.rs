@@ -47,18 +47,12 @@ impl NbdDevice {
     ///
     /// # Errors
     /// When there is no memory for it.
-    pub(crate) fn open(
-        session: &Arc<Session>,
-        info: &ExportInfo,
-        reactor: &mut Reactor,
-        tokens: DiskTokens,
-    ) -> io::Result<Self> {
+    pub(crate) fn open(mut link: Link, info: &ExportInfo, reactor: &mut Reactor) -> io::Result<Self> {
         let zeroes = if info.has(export::SEND_WRITE_ZEROES) { None } else { Some(zeroes()?) };
-        let mut link = Link::new(Arc::clone(session), tokens, reactor.now())?;
         link.begin(reactor);
         Ok(Self {
+            properties: link.session.properties(info),
             link,
-            properties: session.properties(info),
             in_flight: Slots::new(),
             unsent: VecDeque::new(),
             answered_early: Vec::new(),

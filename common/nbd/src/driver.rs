@@ -10,6 +10,9 @@ use ringfab_reactor::Reactor;
 
 use crate::address::NbdAddress;
 use crate::device::NbdDevice;
+use crate::link::Link;
+use crate::options::NbdOptions;
+use crate::relay::Relay;
 use crate::session::{Change, Session, Target};
 use crate::stream::Stream;
 
@@ -20,41 +23,11 @@ const SIZE_INTERVAL: Duration = Duration::from_secs(5);
 const RETURN_LIMIT: Duration = Duration::from_millis(300);
 const RETURN_LOOK: Duration = Duration::from_millis(10);
 
-/// How an export is used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NbdOptions {
-    /// Nothing is written.
-    pub read_only: bool,
-    /// Each write reaches stable storage before it is acknowledged (Force Unit Access), so that nothing can be lost
-    /// when the server goes.
-    pub write_through: bool,
-    /// How many cores open it. Each has a connection of its own, if the export allows several.
-    pub cores: usize,
-    /// How long operations wait for a server that is gone. They end with
-    /// [`BlockError::Removed`](ringfab_block::BlockError::Removed) then, until it is back.
-    pub patience: Duration,
-    /// How long nothing is sent again after a connection has ended without the server's knowing, when changes of the
-    /// disk were not answered: what is still on its way to the server may be done until then.
-    pub replay_delay: Duration,
-}
-
-impl Default for NbdOptions {
-    /// Written and cached by the server; a core; 30 s; 30 s.
-    fn default() -> Self {
-        Self {
-            read_only: false,
-            write_through: false,
-            cores: 1,
-            patience: Duration::from_secs(30),
-            replay_delay: Duration::from_secs(30),
-        }
-    }
-}
-
 /// An export of an NBD server as a device.
 #[derive(Debug)]
 pub struct NbdDriver {
     session: Arc<Session>,
+    relay: Arc<Relay>,
     /// When its size was asked for last.
     sized: Mutex<Option<Instant>>,
 }
@@ -62,7 +35,8 @@ pub struct NbdDriver {
 impl NbdDriver {
     /// An export that has not been looked at.
     pub fn new(address: NbdAddress, options: NbdOptions) -> Self {
-        Self { session: Arc::new(Session::new(address, options)), sized: Mutex::new(None) }
+        let session = Arc::new(Session::new(address, options));
+        Self { session, relay: Arc::default(), sized: Mutex::new(None) }
     }
 
     /// Asks the server what the export is.
@@ -156,7 +130,9 @@ impl Driver for NbdDriver {
     fn open(&self, reactor: &mut Reactor, tokens: DiskTokens) -> Result<Box<dyn BlockDevice>, OpenError> {
         let refused = |reason: String| OpenError::Device { name: self.name(), reason };
         let info = self.session.info().ok_or_else(|| refused("it has not been looked at".to_owned()))?;
-        let device = NbdDevice::open(&self.session, &info, reactor, tokens);
+        let relay = self.session.shares_connection(&info).then(|| Arc::clone(&self.relay));
+        let link = Link::new(Arc::clone(&self.session), relay, tokens, reactor.now());
+        let device = link.and_then(|link| NbdDevice::open(link, &info, reactor));
         Ok(Box::new(device.map_err(|error| refused(error.to_string()))?))
     }
 }

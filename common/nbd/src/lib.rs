@@ -18,10 +18,12 @@ mod driver;
 mod durability;
 mod inbound;
 mod link;
+mod options;
 mod relay;
 mod request;
 mod session;
 mod stream;
 
 pub use address::{AddressError, NbdAddress};
-pub use driver::{NbdDriver, NbdOptions};
+pub use driver::NbdDriver;
+pub use options::NbdOptions;

@@ -12,7 +12,8 @@ use ringfab_reactor::{Reactor, ReceiveOp, SendBatch, SocketId, SocketOptions, Ti
 
 use crate::durability::Connection;
 use crate::inbound::{Inbound, STAGING_BYTES};
-use crate::relay::READY;
+use crate::options::NETWORK_LIMIT;
+use crate::relay::{READY, Relay};
 use crate::session::{Change, Session, Target};
 
 /// Kinds of reactor operations.
@@ -29,10 +30,6 @@ pub(crate) mod kind {
 /// Room in a send for requests, and for what they carry.
 const BATCH_HEAD_BYTES: usize = 16 << 10;
 const BATCH_PIECES: usize = 256;
-
-/// A network that takes nothing for so long is down, and a server that does not shake hands is not there. A server that
-/// is idle is asked for a sign of life twice as often.
-pub(crate) const NETWORK_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long to wait before the next try to connect: longer after each.
 const RETRY_MIN: Duration = Duration::from_millis(50);
@@ -82,6 +79,8 @@ pub(crate) struct Open {
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) session: Arc<Session>,
+    /// Who has the connection, if all cores share one.
+    relay: Option<Arc<Relay>>,
     tokens: DiskTokens,
     pub(crate) state: State,
     socket: Option<SocketId>,
@@ -161,17 +160,24 @@ pub(crate) enum News {
 
 impl Link {
     /// A connection that is to be made. Nothing has been done for it yet.
-    pub(crate) fn new(session: Arc<Session>, tokens: DiskTokens, now: Time) -> io::Result<Self> {
+    pub(crate) fn new(
+        session: Arc<Session>,
+        relay: Option<Arc<Relay>>,
+        tokens: DiskTokens,
+        now: Time,
+    ) -> io::Result<Self> {
+        let receive = ReceiveOp::try_new(STAGING_BYTES)?;
         session.begin_to_wait();
         Ok(Self {
             session,
+            relay,
             tokens,
             state: State::Waiting,
             socket: None,
             number: 0,
             batch: Some(SendBatch::new(BATCH_HEAD_BYTES, BATCH_PIECES)),
             batches: 1,
-            receive: Some(ReceiveOp::try_new(STAGING_BYTES)?),
+            receive: Some(receive),
             unsaid: Vec::new(),
             attempts: 0,
             away_since: Some(now),
@@ -212,7 +218,7 @@ impl Link {
         }
         let attempt = self.attempts;
         self.attempts = self.attempts.saturating_add(1);
-        let relay = self.session.relay().cloned();
+        let relay = self.relay.clone();
         let target = if relay.is_some() { Some(Target::Relay) } else { self.session.target(attempt) };
         let Some(target) = target else { return self.retry(reactor) };
         self.number = self.number.wrapping_add(1);

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -11,9 +11,8 @@ use ringfab_block::{Detail, Discarded, DiskProperties, PreferredSizes};
 use ringfab_proto::nbd::{ExportInfo, export};
 
 use crate::address::{NbdAddress, Server};
-use crate::driver::NbdOptions;
 use crate::durability::Durability;
-use crate::relay::Relay;
+use crate::options::NbdOptions;
 
 /// An export as all cores know it.
 #[derive(Debug)]
@@ -21,7 +20,6 @@ pub(crate) struct Session {
     pub(crate) address: NbdAddress,
     pub(crate) options: NbdOptions,
     pub(crate) durability: Durability,
-    relay: Arc<Relay>,
     /// Connections that are up.
     connected: AtomicUsize,
     /// Cores that have lost theirs, or never had one.
@@ -77,7 +75,6 @@ impl Session {
             address,
             options,
             durability: Durability::default(),
-            relay: Arc::default(),
             connected: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             reported_gone: AtomicBool::new(false),
@@ -159,10 +156,9 @@ impl Session {
         }
     }
 
-    /// The relay, if all cores have to use one connection: several see the same only if the server says so.
-    pub(crate) fn relay(&self) -> Option<&Arc<Relay>> {
-        let info = self.info()?;
-        (self.options.cores > 1 && !info.has(export::CAN_MULTI_CONN)).then_some(&self.relay)
+    /// Whether all cores use one connection: several see the same only if the server says so.
+    pub(crate) fn shares_connection(&self, info: &ExportInfo) -> bool {
+        self.options.cores > 1 && !info.has(export::CAN_MULTI_CONN)
     }
 
     /// What a disk of this export can do.

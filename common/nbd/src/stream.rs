@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ringfab_proto::nbd::{ClientHandshake, ExportInfo, Wanted};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::link::NETWORK_LIMIT;
+use crate::options::NETWORK_LIMIT;
 use crate::session::Target;
 
 /// How long a server may take for a step of the handshake.

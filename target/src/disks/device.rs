@@ -5,21 +5,8 @@ use std::time::Duration;
 
 use ringfab_base::VisiblePath as _;
 use ringfab_block::{DriverHandle, Seen};
-use ringfab_nbd::NbdDriver;
 
-use crate::config::{NamespaceConfig, Source};
 use crate::worker;
-
-/// The driver of what stands behind a namespace of a target with so many cores; none for what needs none.
-pub(crate) fn driver_of(config: &NamespaceConfig, cores: usize) -> Option<DriverHandle> {
-    match &config.source {
-        Source::Nbd(nbd) => {
-            Some(DriverHandle::new(NbdDriver::new(nbd.address.clone(), nbd.options(config, cores))))
-        }
-        Source::Device(driver) => Some(driver.clone()),
-        Source::File { .. } | Source::Memory(_) | Source::Null(_) => None,
-    }
-}
 
 /// Has a driver look at its device, and waits no longer than `limit`.
 ///

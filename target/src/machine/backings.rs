@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Finding;
+use crate::backings;
 use crate::config::{Config, NamespaceConfig, Source};
 use crate::disks::device;
 
@@ -33,7 +34,7 @@ const fn is_remote(source: &Source) -> bool {
 }
 
 fn mistake(namespace: &NamespaceConfig, cores: usize) -> Option<String> {
-    let driver = device::driver_of(namespace, cores)?;
+    let driver = backings::driver_of(namespace, cores)?;
     match device::look(&driver, LOOK_LIMIT) {
         Err(error) => Some(error),
         Ok(seen) if seen.bytes.is_some_and(|bytes| bytes < u64::from(namespace.block_bytes)) => {

@@ -99,20 +99,22 @@ pub(super) fn examine(
 mod tests {
     use super::*;
 
+    const QUIET: CheckOptions = CheckOptions { quiet: true, backings: false };
+
     #[test]
     fn check_prints_a_configuration_that_can_be_used() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/full.toml");
         let mut output = Vec::new();
-        check(path.as_ref(), true, &mut output).unwrap();
+        check(path.as_ref(), QUIET, &mut output).unwrap();
         assert!(output.is_empty(), "asked for quiet");
-        check(path.as_ref(), false, &mut output).unwrap();
+        check(path.as_ref(), CheckOptions { quiet: false, ..QUIET }, &mut output).unwrap();
         let text = String::from_utf8(output).unwrap();
         assert_eq!(Config::parse(&text, "output").unwrap(), Config::load(path.as_ref()).unwrap());
     }
 
     #[test]
     fn check_of_a_missing_file_is_a_mistake_of_the_caller() {
-        let error = check("/nonexistent.toml".as_ref(), true, &mut Vec::new()).unwrap_err();
+        let error = check("/nonexistent.toml".as_ref(), QUIET, &mut Vec::new()).unwrap_err();
         assert_eq!(error.exit_code(), 2);
     }
 

@@ -6,8 +6,8 @@ use ringfab_block::Backing;
 use ringfab_memory::SharedMemory;
 
 use super::Target;
+use crate::backings;
 use crate::config::{NamespaceConfig, Source, SubsystemConfig};
-use crate::disks::device;
 use crate::identity::Identity;
 use crate::known_disks::{Content, Identifiers, KnownDisk};
 use crate::model::namespace::NamespaceParameters;
@@ -110,7 +110,7 @@ impl Target {
 }
 
 fn backing(nqn: &str, config: &NamespaceConfig, cores: usize) -> Result<Backing, TargetError> {
-    if let Some(driver) = device::driver_of(config, cores) {
+    if let Some(driver) = backings::driver_of(config, cores) {
         return Ok(Backing::Device(driver));
     }
     Ok(match &config.source {

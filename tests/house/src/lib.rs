@@ -17,7 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates in the order of the arrows: each may depend on these of ours, and on no others.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("common/base", &[]),
     ("common/spec", &["base"]),
     ("common/crc", &[]),
@@ -28,9 +28,10 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("common/tls", &["auth"]),
     ("common/fabric", &["base", "spec", "auth", "tls", "proto", "memory", "reactor"]),
     ("common/block", &["base", "memory", "reactor"]),
+    ("common/nbd", &["base", "proto", "memory", "reactor", "block"]),
     ("common/fuse", &["base", "memory"]),
     ("common/process", &["base", "memory"]),
-    ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "process"]),
+    ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "nbd", "process"]),
     ("initiator/library", &["base", "spec", "auth", "memory", "reactor", "fabric"]),
     (
         "initiator/front-ends",

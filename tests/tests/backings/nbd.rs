@@ -77,9 +77,10 @@ fn nothing_is_lost_when_a_server_is_killed_that_writes_through() {
     let load = Load::start(&controller, seed);
     for round in 0..ROUNDS {
         load.wait_for_more(round);
-        // At any moment of the load, for any time.
+        // At any moment of the load.
         std::thread::sleep(Duration::from_millis(random.below(300)));
         server.kill();
+        // Away for any time.
         std::thread::sleep(Duration::from_millis(random.below(300)));
         server.start();
     }
@@ -103,6 +104,7 @@ fn nothing_is_lost_when_the_target_is_killed() {
     let load = Load::start(&controller, seed);
     for round in 0..ROUNDS {
         load.wait_for_more(round);
+        // At any moment of the load.
         std::thread::sleep(Duration::from_millis(random.below(300)));
         target.service.kill();
         target = start();
