@@ -288,7 +288,8 @@ fn the_full_example_shows_the_defaults_it_claims() {
     assert_eq!(full.target.state_dir, minimal.target.state_dir);
     assert_eq!(full.target.spin, minimal.target.spin);
     assert_eq!(full.target.drain_timeout, minimal.target.drain_timeout);
-    let confinement = ConfinementConfig { paths: None, ports: Vec::new(), ..full.confinement };
+    let (ports, connect_ports) = (Vec::new(), Vec::new());
+    let confinement = ConfinementConfig { paths: None, ports, connect_ports, ..full.confinement };
     assert_eq!(confinement, minimal.confinement);
     let mut listener = full.listeners[0].clone();
     listener.address = minimal.listeners[0].address.clone();
