@@ -163,6 +163,22 @@ impl fmt::Display for DeviceIdentity {
     }
 }
 
+/// Something that is to be known of a device, as a name and a text: `features`, `layering, exclusive-lock`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detail {
+    /// A word or two, in lower case; the same for all devices of a kind.
+    pub name: &'static str,
+    /// A text for people, on one line.
+    pub text: String,
+}
+
+impl Detail {
+    /// A detail with this name and text.
+    pub fn new(name: &'static str, text: impl Into<String>) -> Self {
+        Self { name, text: text.into() }
+    }
+}
+
 /// Makes one core's handles of a kind of device that this crate does not know. All cores share it.
 pub trait Driver: fmt::Debug + Send + Sync {
     /// What it serves, for logs and people, such as a URL.
@@ -176,6 +192,12 @@ pub trait Driver: fmt::Debug + Send + Sync {
     /// Why cores cannot open it for now. Once they have it, an error changes nothing: their operations show it.
     fn look(&self) -> io::Result<Seen> {
         Ok(Seen::default())
+    }
+
+    /// What an administrator is shown of it beside its name: features, locks, connections, what it waits for. It must
+    /// not wait; it says what the last look or the last operation has found.
+    fn details(&self) -> Vec<Detail> {
+        Vec::new()
     }
 
     /// Opens the device for the calling core. It must not block: what is slow has happened in [`look`](Self::look), or

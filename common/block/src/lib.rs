@@ -24,7 +24,7 @@ mod pace;
 mod tokens;
 mod zeroes;
 
-pub use device::{BlockDevice, DeviceIdentity, Driver, DriverHandle, OpenedFile, Seen};
+pub use device::{BlockDevice, Detail, DeviceIdentity, Driver, DriverHandle, OpenedFile, Seen};
 pub use disk::{Backing, Disk, Shared};
 pub use error::{BlockError, DriveStatus, OpenError};
 pub use faults::Faults;
