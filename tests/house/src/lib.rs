@@ -17,7 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates in the order of the arrows: each may depend on these of ours, and on no others.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("common/base", &[]),
     ("common/spec", &["base"]),
     ("common/crc", &[]),
@@ -28,6 +28,7 @@ const ARROWS: [(&str, &[&str]); 18] = [
     ("common/tls", &["auth"]),
     ("common/fabric", &["base", "spec", "auth", "tls", "proto", "memory", "reactor"]),
     ("common/block", &["base", "memory", "reactor"]),
+    ("common/rbd", &["base", "block", "reactor"]),
     ("common/fuse", &["base", "memory"]),
     ("common/process", &["base", "memory"]),
     ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "process"]),
@@ -60,12 +61,13 @@ const ARROWS: [(&str, &[&str]); 18] = [
 ];
 
 /// Where `unsafe` may stand, and why.
-const UNSAFE: [(&str, &str); 6] = [
+const UNSAFE: [(&str, &str); 7] = [
     ("common/crc/", "calls code for instructions that not every processor has"),
     ("common/memory/", "owns the raw memory"),
     ("common/reactor/", "hands memory to the kernel"),
     ("common/fuse/", "hands memory to the kernel"),
     ("common/fabric/src/rdma/verbs/", "calls libibverbs and librdmacm"),
+    ("common/rbd/src/native/", "calls librados and librbd"),
     ("tests/tests/allocations", "counts the calls of an allocator"),
 ];
 
