@@ -148,8 +148,8 @@ impl Cluster {
         &self.config
     }
 
-    /// Loads Ceph's libraries, which otherwise happens with the first look at an image: for a program that gives up the
-    /// right to read files later.
+    /// Loads Ceph's libraries, which otherwise happens with the first look at an image: for a program that gives up
+    /// the right to read files later.
     ///
     /// # Errors
     /// Which library is missing, and what to install.
@@ -157,16 +157,16 @@ impl Cluster {
         Library::load().map(drop)
     }
 
-    /// Gives up the connection, and waits until all of its images are closed, no longer than `limit`: locks that images
-    /// have are released with it. For the end of a process, on a thread that may wait, when nobody uses the images any
-    /// more. Returns whether everything was closed in time.
+    /// Gives up the connection, and waits until all of its images are closed, no longer than `limit`: locks that
+    /// images have are released with it. For the end of a process, on a thread that may wait, when nobody uses the
+    /// images any more. Returns whether everything was closed in time.
     pub fn close(&self, limit: Duration) -> bool {
         self.state().connection = None;
         self.live.wait_for_none(limit)
     }
 
-    /// The connection, which is made first if there is none. It may wait as long as [`MONITOR_LIMIT`], and as long again
-    /// for somebody else who tries at the same time.
+    /// The connection, which is made first if there is none. It may wait as long as [`MONITOR_LIMIT`], and as long
+    /// again for somebody else who tries at the same time.
     pub(crate) fn connect(&self) -> Result<Arc<Connection>, RbdError> {
         let asked = Instant::now();
         let mut state = self.state();

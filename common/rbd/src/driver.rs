@@ -24,8 +24,8 @@ use crate::{Cluster, ImageSpec, RbdError};
 /// Operations wait as long as the cluster takes: what a client gives up may still be done later.
 ///
 /// # Blocklisted
-/// If somebody blocklists this client, operations end with [`Removed`](ringfab_block::BlockError::Removed), and the next
-/// look fails and says so. The looks after it connect as another client. Cores go on with that when the image is
+/// If somebody blocklists this client, operations end with [`Removed`](ringfab_block::BlockError::Removed), and the
+/// next look fails and says so. The looks after it connect as another client. Cores go on with that when the image is
 /// reopened, and not before: whoever has blocklisted this client may be serving the image.
 #[derive(Debug)]
 pub struct RbdDriver {
@@ -99,8 +99,8 @@ impl Driver for RbdDriver {
     }
 }
 
-/// Looks at an image once, for whoever checks a configuration, and says in a sentence what is there. It waits as long as
-/// a look may take, and leaves nothing open: what it closes goes on in the background.
+/// Looks at an image once, for whoever checks a configuration, and says in a sentence what is there. It waits as long
+/// as a look may take, and leaves nothing open: what it closes goes on in the background.
 ///
 /// # Errors
 /// Why the image cannot be served now, as a sentence.

@@ -1,5 +1,5 @@
-//! One look at an image: connects, finds the image that has the name now, opens it if it is another one than before, and
-//! says what it is. All of this may wait, and is done by one thread at a time.
+//! One look at an image: connects, finds the image that has the name now, opens it if it is another one than before,
+//! and says what it is. All of this may wait, and is done by one thread at a time.
 
 use std::ffi::CString;
 use std::sync::Arc;
@@ -70,8 +70,8 @@ impl Looker {
         Ok(Seen::default().with_bytes(bytes).with_identity(self.identity(&image)))
     }
 
-    /// The next look connects as another client. The cores keep the image of this one until somebody reopens it: whoever
-    /// has blocklisted this client may serve the image now.
+    /// The next look connects as another client. The cores keep the image of this one until somebody reopens it:
+    /// whoever has blocklisted this client may serve the image now.
     fn forget_client(&mut self) {
         self.shared.note_fenced();
         if let Some(image) = self.image.take() {
@@ -144,8 +144,8 @@ impl Looker {
         }
     }
 
-    /// With a watch, so that the library hears of changes, if the user may have one: that is a write. Without, an image
-    /// that is only read can still be.
+    /// With a watch, so that the library hears of changes, if the user may have one: that is a write. Without, an
+    /// image that is only read can still be.
     fn open(&self, pool: &Arc<Pool>, name: &ImageName) -> Result<Image, RbdError> {
         let reads = self.read_only || name.snapshot.is_some();
         let image = match Image::open(pool, name, true, &self.closer) {

@@ -1,12 +1,12 @@
-//! Which calls of the library an operation is. Most are one. A long range is several, so that no call concerns more than
-//! some hundred objects, and what has to be durable is followed by a flush where the library caches.
+//! Which calls of the library an operation is. Most are one. A long range is several, so that no call concerns more
+//! than some hundred objects, and what has to be durable is followed by a flush where the library caches.
 
 use ringfab_block::Operation;
 
 use crate::native::Request;
 
-/// The most bytes of a range that one call discards or zeroes: 256 objects of the usual size, each of which is a request
-/// to a storage daemon. Pieces end at multiples of it, which are those of objects and stripes.
+/// The most bytes of a range that one call discards or zeroes: 256 objects of the usual size, each of which is a
+/// request to a storage daemon. Pieces end at multiples of it, which are those of objects and stripes.
 const PIECE_BYTES: u64 = 1 << 30;
 
 /// The first call of an operation.
@@ -19,8 +19,8 @@ pub(crate) fn first(operation: &Operation) -> Request {
     }
 }
 
-/// The call after one that has succeeded; none when the operation has ended. `flushes` says that what has to be durable
-/// needs a flush.
+/// The call after one that has succeeded; none when the operation has ended. `flushes` says that what has to be
+/// durable needs a flush.
 pub(crate) fn next(operation: &Operation, done: Request, flushes: bool) -> Option<Request> {
     if let (Request::Range { offset, length }, Some((begin, whole))) = (done, operation.range())
         && offset + length < begin + whole

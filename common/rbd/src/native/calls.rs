@@ -288,8 +288,8 @@ fn submit_whole(call: &Call, image: RawImage, operation: &Operation, completion:
     match *operation {
         Operation::Read { offset, ref buffer, .. } => {
             let to = buffer.io_pointer(0, buffer.len()).cast::<c_char>();
-            // SAFETY: the image is open, since the call holds it. The memory is the buffer's, which the call owns until
-            // librbd has answered, or for ever.
+            // SAFETY: the image is open, since the call holds it. The memory is the buffer's, which the call owns
+            // until librbd has answered, or for ever.
             unsafe { (rbd.rbd_aio_read)(image, offset, buffer.len(), to, completion) }
         }
         Operation::Write { offset, ref source, at, length, durable } => {

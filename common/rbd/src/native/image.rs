@@ -1,5 +1,5 @@
-//! An open image. Opening it and asking about it may wait as long as the cluster likes, so that is for a thread that may
-//! wait; its end is handed to such a thread.
+//! An open image. Opening it and asking about it may wait as long as the cluster likes, so that is for a thread that
+//! may wait; its end is handed to such a thread.
 
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fmt;
@@ -49,7 +49,8 @@ pub(crate) struct ImageFacts {
     /// Whether somebody has set that librbd keeps written data in memory, for this image or its pool. That is stronger
     /// than what the client was told.
     pub(crate) cached: bool,
-    /// Whether the library hears of changes of size, snapshots and parents. A key that may only read gets no such watch.
+    /// Whether the library hears of changes of size, snapshots and parents. A key that may only read gets no such
+    /// watch.
     pub(crate) watched: bool,
 }
 

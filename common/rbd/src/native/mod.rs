@@ -1,5 +1,5 @@
-//! The two libraries, and all that is unsafe about them: what the other modules get owns what it names, and can only be
-//! used as the libraries allow.
+//! The two libraries, and all that is unsafe about them: what the other modules get owns what it names, and can only
+//! be used as the libraries allow.
 //!
 //! The modules, each using only those before it: `library`, `connection`, `pool`, `image`, `calls`.
 #![allow(unsafe_code, reason = "the boundary to two C libraries; every block is argued")]

@@ -44,9 +44,8 @@ impl Pool {
             // SAFETY: as above; the name is copied.
             unsafe { (rados.rados_ioctx_set_namespace)(raw, namespace.as_ptr()) };
         }
-        // A write that finds no space waits until there is some, unless it may fail. Who waits for ever is of no use to
-        // a host, which would rather hear of it.
-        // SAFETY: as above.
+        // A write that finds no space waits until there is some, unless it may fail. Who waits for ever is of no use
+        // to a host, which would rather hear of it. SAFETY: as above.
         unsafe { (rados.rados_set_pool_full_try)(raw) };
         Ok(pool)
     }
@@ -83,8 +82,8 @@ impl Pool {
     pub(crate) fn image_id(&self, image: &str) -> Result<String, Errno> {
         let object = CString::new(format!("rbd_id.{image}")).map_err(|_| Errno(libc::EINVAL))?;
         let mut answer = vec![0_u8; ID_BYTES_MAX];
-        // SAFETY: the pool is there, the names are C strings, there is no input, and no more bytes are written than the
-        // answer has room for.
+        // SAFETY: the pool is there, the names are C strings, there is no input, and no more bytes are written than
+        // the answer has room for.
         let bytes = check(unsafe {
             (self.connection.library().rados.rados_exec)(
                 self.raw,
