@@ -89,6 +89,12 @@ pub enum RbdError {
         /// Its name, with pool and namespace.
         image: String,
     },
+    /// The image has no bytes.
+    #[error("image {} is empty: give it a size first, with rbd resize", visible(.image))]
+    Empty {
+        /// Its name, with pool and namespace.
+        image: String,
+    },
     /// There is no such snapshot.
     #[error("image {} has no snapshot {}", visible(.image), visible(.snapshot))]
     MissingSnapshot {
@@ -136,7 +142,9 @@ impl RbdError {
             Self::LibraryMissing { .. } | Self::LibraryTooOld { .. } | Self::UnsupportedFeature { .. } => {
                 io::ErrorKind::Unsupported
             }
-            Self::Unreadable { .. } | Self::NoMonitorNamed { .. } => io::ErrorKind::InvalidInput,
+            Self::Unreadable { .. } | Self::NoMonitorNamed { .. } | Self::Empty { .. } => {
+                io::ErrorKind::InvalidInput
+            }
             Self::NoMonitorAnswers { .. } | Self::Silent { .. } => io::ErrorKind::TimedOut,
             Self::NoKey { .. } | Self::NotAccepted { .. } | Self::NotAllowed { .. } => {
                 io::ErrorKind::PermissionDenied

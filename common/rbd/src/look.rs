@@ -66,6 +66,9 @@ impl Looker {
         let name = self.name(&pool)?;
         let image = self.image(&pool, &name)?;
         let bytes = image.bytes().map_err(|errno| self.explain(errno))?;
+        if bytes == 0 {
+            return Err(RbdError::Empty { image: self.spec.path() });
+        }
         self.shared.set_found(self.details(&image));
         Ok(Seen::default().with_bytes(bytes).with_identity(self.identity(&image)))
     }
@@ -197,7 +200,10 @@ impl Looker {
         let conf = self.cluster.config().conf_path();
         let mut details = vec![
             Detail::new("cluster", format!("{} ({})", connection.fsid(), visible(conf.display()))),
-            Detail::new("client", format!("{}.{}", self.cluster.config().user_name(), connection.client())),
+            Detail::new(
+                "client",
+                format!("{} as {}", connection.client(), self.cluster.config().user_name()),
+            ),
             Detail::new("image", facts.id.clone()),
             Detail::new("features", features(facts.features)),
             Detail::new("object size", facts.object_bytes.to_string()),

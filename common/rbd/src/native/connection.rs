@@ -35,7 +35,7 @@ pub(crate) enum ConnectError {
     Create(Errno),
     /// The configuration file.
     Configuration(Errno),
-    /// The configuration has no monitors.
+    /// The configuration names no monitor, and none was found in another way.
     NoMonitorNamed,
     /// An option.
     Setting(&'static CStr, Errno),
@@ -72,7 +72,7 @@ impl Connection {
     ) -> Result<Self, ConnectError> {
         let client = Client::new(library, options).map_err(ConnectError::Create)?;
         client.configure(options)?;
-        client.connect().map_err(ConnectError::Connect)?;
+        client.connect()?;
         let (raw, fsid) = (client.0.raw, client.fsid().map_err(ConnectError::Connect)?);
         // SAFETY: the client is connected, which is what this function needs.
         let id = unsafe { (library.rados.rados_get_instance_id)(raw) };
@@ -178,15 +178,22 @@ impl Client {
             let answer = unsafe { (library.rados.rados_conf_set)(raw, option.as_ptr(), value.as_ptr()) };
             check(answer).map_err(|errno| ConnectError::Setting(option, errno))?;
         }
-        match option(library, raw, c"mon_host") {
-            Some(hosts) if hosts.trim().is_empty() => Err(ConnectError::NoMonitorNamed),
-            _ => Ok(()),
+        Ok(())
+    }
+
+    /// A missing key and missing monitors are one error to the library.
+    fn connect(&self) -> Result<(), ConnectError> {
+        let Handle { library, raw } = self.0;
+        // SAFETY: the handle is not connected yet.
+        match check(unsafe { (library.rados.rados_connect)(raw) }) {
+            Ok(_) => Ok(()),
+            Err(Errno(libc::ENOENT)) if self.names_no_monitor() => Err(ConnectError::NoMonitorNamed),
+            Err(errno) => Err(ConnectError::Connect(errno)),
         }
     }
 
-    fn connect(&self) -> Result<(), Errno> {
-        // SAFETY: the handle is not connected yet.
-        check(unsafe { (self.0.library.rados.rados_connect)(self.0.raw) }).map(drop)
+    fn names_no_monitor(&self) -> bool {
+        option(self.0.library, self.0.raw, c"mon_host").is_some_and(|hosts| hosts.trim().is_empty())
     }
 
     fn fsid(&self) -> Result<String, Errno> {

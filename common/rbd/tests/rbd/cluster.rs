@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use ringfab_rbd::{Cluster, ClusterConfig};
 
 /// The cluster, for the test that has it. The next one finds all of its daemons at work.
-pub struct TestCluster {
+pub(crate) struct TestCluster {
     folder: PathBuf,
     _turn: MutexGuard<'static, ()>,
 }
@@ -21,19 +21,19 @@ static TURN: Mutex<()> = Mutex::new(());
 
 impl TestCluster {
     /// The cluster, or nothing where Ceph is not installed, which is said.
-    pub fn get() -> Option<Self> {
+    pub(crate) fn get() -> Option<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let folder = FOLDER.get_or_init(|| is_installed().then(start)).clone()?;
         Some(Self { folder, _turn: turn })
     }
 
     /// Its folder, with its configuration.
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// How a user reaches it.
-    pub fn config(&self, user: &str) -> ClusterConfig {
+    pub(crate) fn config(&self, user: &str) -> ClusterConfig {
         ClusterConfig {
             conf: Some(self.folder.join("ceph.conf")),
             user: Some(user.to_owned()),
@@ -42,27 +42,27 @@ impl TestCluster {
     }
 
     /// As the administrator, in a connection of its own.
-    pub fn connect(&self) -> Arc<Cluster> {
+    pub(crate) fn connect(&self) -> Arc<Cluster> {
         Arc::new(Cluster::new(self.config("admin")))
     }
 
     /// Runs `rbd` with arguments, and returns what it says.
-    pub fn rbd(&self, arguments: &[&str]) -> String {
+    pub(crate) fn rbd(&self, arguments: &[&str]) -> String {
         self.run(Command::new("rbd").args(arguments))
     }
 
     /// Runs `ceph` with arguments.
-    pub fn ceph(&self, arguments: &[&str]) -> String {
+    pub(crate) fn ceph(&self, arguments: &[&str]) -> String {
         self.run(Command::new("ceph").args(arguments))
     }
 
     /// Makes an image, with the options of `rbd create`, in place of one that may be there.
-    pub fn create(&self, image: &str, options: &[&str]) {
+    pub(crate) fn create(&self, image: &str, options: &[&str]) {
         self.rbd(&[&["create", image], options].concat());
     }
 
     /// Does something to an OSD: `kill`, `start`, `pause`, `resume`.
-    pub fn osd(&self, what: &str, number: u32) {
+    pub(crate) fn osd(&self, what: &str, number: u32) {
         script(&format!("{what}-osd"), &self.folder, &[&number.to_string()]);
     }
 
@@ -75,11 +75,11 @@ impl TestCluster {
 }
 
 /// OSDs that do nothing, until this is dropped.
-pub struct Paused<'a>(pub &'a TestCluster);
+pub(crate) struct Paused<'a>(&'a TestCluster);
 
 impl<'a> Paused<'a> {
     /// All OSDs of the cluster pause.
-    pub fn new(cluster: &'a TestCluster) -> Self {
+    pub(crate) fn new(cluster: &'a TestCluster) -> Self {
         (0..OSDS).for_each(|osd| cluster.osd("pause", osd));
         Self(cluster)
     }

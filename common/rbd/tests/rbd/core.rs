@@ -10,7 +10,7 @@ use ringfab_memory::{Buffer, ClassLayout, Pool};
 use ringfab_reactor::{Reactor, ReactorConfig, Token, Wait};
 
 /// How long something may take that does come: clusters on busy machines are slow.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Whose tokens these are: those of disks, and the core's own.
 const OWNER_DISKS: u8 = 7;
@@ -19,14 +19,14 @@ const OWNER_TIMER: u8 = 1;
 /// The number of the disk on its core.
 const DISK: u16 = 11;
 
-pub struct Core {
-    pub reactor: Reactor,
-    pub pool: Pool,
+pub(crate) struct Core {
+    pub(crate) reactor: Reactor,
+    pub(crate) pool: Pool,
     shared: Shared,
 }
 
 impl Core {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let config = ReactorConfig { entries: 64, spin: Duration::ZERO, descriptors_max: 64 };
         let mut reactor = Reactor::new(&config).expect("a ring");
         let layout = [
@@ -41,33 +41,33 @@ impl Core {
     }
 
     /// Opens a driver's disk, which somebody has looked at.
-    pub fn open(&mut self, driver: &DriverHandle) -> Disk {
+    pub(crate) fn open(&mut self, driver: &DriverHandle) -> Disk {
         let tokens = DiskTokens::new(OWNER_DISKS, DISK);
         Disk::open(&Backing::Device(driver.clone()), &mut self.reactor, &self.shared, tokens).expect("a disk")
     }
 
-    pub fn buffer(&self, length: usize) -> Buffer {
+    pub(crate) fn buffer(&self, length: usize) -> Buffer {
         self.pool.take(length).expect("a buffer")
     }
 
-    pub fn write_operation(&self, offset: u64, bytes: &[u8], durable: bool) -> Operation {
+    pub(crate) fn write_operation(&self, offset: u64, bytes: &[u8], durable: bool) -> Operation {
         let mut buffer = self.buffer(bytes.len());
         buffer.copy_from_slice(bytes);
         Operation::Write { offset, source: buffer.share(), at: 0, length: bytes.len() as u32, durable }
     }
 
-    pub fn read_operation(&self, offset: u64, length: usize) -> Operation {
+    pub(crate) fn read_operation(&self, offset: u64, length: usize) -> Operation {
         Operation::Read { offset, buffer: self.buffer(length), may_borrow: false }
     }
 
     /// Starts an operation that librbd takes.
-    pub fn start(&mut self, disk: &mut Disk, operation: Operation, index: u32) {
+    pub(crate) fn start(&mut self, disk: &mut Disk, operation: Operation, index: u32) {
         let started = disk.start(&mut self.reactor, operation, Tag { kind: 1, generation: 2, index });
         assert!(matches!(started, Started::Pending), "{started:?}");
     }
 
     /// Does one operation.
-    pub fn run(&mut self, disk: &mut Disk, operation: Operation) -> Finished {
+    pub(crate) fn run(&mut self, disk: &mut Disk, operation: Operation) -> Finished {
         let tag = Tag { kind: 1, generation: 2, index: 0 };
         match disk.start(&mut self.reactor, operation, tag) {
             Started::Finished(finished) => finished,
@@ -76,7 +76,7 @@ impl Core {
     }
 
     /// Waits until so many operations have finished; each by its index.
-    pub fn finish(&mut self, disk: &mut Disk, count: usize) -> HashMap<u32, Finished> {
+    pub(crate) fn finish(&mut self, disk: &mut Disk, count: usize) -> HashMap<u32, Finished> {
         let mut all = HashMap::new();
         let timer = self.set_timer(PATIENCE);
         while all.len() < count {
@@ -87,7 +87,7 @@ impl Core {
     }
 
     /// Turns for so long, and returns what has finished.
-    pub fn turn_for(&mut self, disk: &mut Disk, time: Duration) -> HashMap<u32, Finished> {
+    pub(crate) fn turn_for(&mut self, disk: &mut Disk, time: Duration) -> HashMap<u32, Finished> {
         let mut all = HashMap::new();
         self.set_timer(time);
         while self.turn(disk, &mut all, false) {}
@@ -120,31 +120,36 @@ impl Core {
         goes_on
     }
 
-    pub fn write(&mut self, disk: &mut Disk, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
+    pub(crate) fn write(&mut self, disk: &mut Disk, offset: u64, bytes: &[u8]) -> Result<(), BlockError> {
         let operation = self.write_operation(offset, bytes, false);
         let finished = self.run(disk, operation);
         assert!(finished.source.is_some(), "a write gives its source back");
         finished.result
     }
 
-    pub fn read(&mut self, disk: &mut Disk, offset: u64, length: usize) -> Result<Vec<u8>, BlockError> {
+    pub(crate) fn read(
+        &mut self,
+        disk: &mut Disk,
+        offset: u64,
+        length: usize,
+    ) -> Result<Vec<u8>, BlockError> {
         let operation = self.read_operation(offset, length);
         let finished = self.run(disk, operation);
         let buffer = finished.buffer.expect("a read gives its buffer back");
         finished.result.map(|()| buffer.to_vec())
     }
 
-    pub fn close(&mut self, disk: Disk) {
+    pub(crate) fn close(&mut self, disk: Disk) {
         disk.close(&mut self.reactor);
     }
 }
 
 /// Looks at a disk that is there.
-pub fn look(driver: &DriverHandle) -> Seen {
+pub(crate) fn look(driver: &DriverHandle) -> Seen {
     driver.look().expect("it can be looked at")
 }
 
 /// A detail that the driver tells.
-pub fn detail(driver: &DriverHandle, name: &str) -> Option<String> {
+pub(crate) fn detail(driver: &DriverHandle, name: &str) -> Option<String> {
     driver.details().into_iter().find(|detail| detail.name == name).map(|detail| detail.text)
 }

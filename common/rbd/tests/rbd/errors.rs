@@ -21,7 +21,9 @@ fn error_of(config: ClusterConfig, image: &str) -> RbdError {
 fn what_is_missing_in_a_cluster_is_named() {
     let Some(ceph) = TestCluster::get() else { return };
     ceph.create("rbd/there", &["--size", "4M"]);
+    ceph.create("rbd/empty", &["--size", "0"]);
     for (image, sentence) in [
+        ("rbd/empty", "image rbd/empty is empty: give it a size first, with rbd resize"),
         ("nowhere/disk", "there is no pool nowhere"),
         ("rbd/disk", "there is no image rbd/disk"),
         ("rbd/nobody/disk", "pool rbd has no namespace nobody"),
