@@ -5,7 +5,7 @@
 //! threads bring the answers to the core that has asked, which polls an eventfd. What may wait (connecting, opening,
 //! closing) is done by a thread of the driver's own.
 //!
-//! The modules, each using only those before it: `error`, `spec`, `native` (the libraries, and all that is unsafe
+//! The modules, each using only those before it: `sync`, `error`, `spec`, `native` (the libraries, and all that is unsafe
 //! about them), `steps`, `cluster`, `shared`, `look`, `keeper`, `device`, `driver`.
 //!
 //! Not implemented here: making, resizing and removing images and snapshots; librbd's encryption; images of the old
@@ -21,6 +21,7 @@ mod native;
 mod shared;
 mod spec;
 mod steps;
+mod sync;
 
 pub use cluster::{Cluster, ClusterConfig};
 pub use driver::{RbdDriver, check};

@@ -9,11 +9,12 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use ringfab_block::{DiskTokens, Operation, Tag};
 
+use super::answers::{Answer, Answers};
 use super::image::Image;
 use super::library::{Errno, Library, RawCompletion, RawImage};
 
@@ -63,7 +64,8 @@ pub(crate) struct Answered {
 
 /// A core's calls.
 pub(crate) struct Calls {
-    answers: Arc<Answers>,
+    library: &'static Library,
+    inbox: Arc<Inbox>,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// Slots whose answers were taken; the oldest is the last.
@@ -79,21 +81,17 @@ struct Slot {
 
 /// What a core and librbd's thread share of a call. A clone of it is the argument of the completion.
 struct Call {
-    answers: Arc<Answers>,
-    slot: u32,
-    result: AtomicI64,
+    library: &'static Library,
+    inbox: Arc<Inbox>,
+    answer: Arc<Answer>,
     /// Where a compare-and-write has found something else. Nobody asks, but librbd writes it.
     mismatch: AtomicU64,
-    /// The next older answer on the list.
-    next: AtomicPtr<Call>,
 }
 
-/// The answers that the core has not taken yet.
-struct Answers {
-    library: &'static Library,
+/// Where a core gets its answers.
+struct Inbox {
+    answers: Answers,
     eventfd: EventFd,
-    /// The youngest, as [`Arc::into_raw`] made it; null when there is none, or [`Answers::gone`].
-    youngest: AtomicPtr<Call>,
 }
 
 impl Calls {
@@ -103,13 +101,13 @@ impl Calls {
     /// When there is no descriptor left.
     pub(crate) fn new(library: &'static Library) -> io::Result<Self> {
         let eventfd = EventFd::from_value_and_flags(0, EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        let answers = Answers { library, eventfd, youngest: AtomicPtr::new(ptr::null_mut()) };
-        Ok(Self { answers: Arc::new(answers), slots: Vec::new(), free: Vec::new(), answered: Vec::new() })
+        let inbox = Arc::new(Inbox { answers: Answers::new(), eventfd });
+        Ok(Self { library, inbox, slots: Vec::new(), free: Vec::new(), answered: Vec::new() })
     }
 
     /// Becomes readable when there are answers.
     pub(crate) fn descriptor(&self) -> RawFd {
-        self.answers.eventfd.as_raw_fd()
+        self.inbox.eventfd.as_raw_fd()
     }
 
     /// Whether no more calls can be in flight.
@@ -137,7 +135,13 @@ impl Calls {
     #[cold]
     fn grow(&mut self) -> u32 {
         let slot = u32::try_from(self.slots.len()).expect("fewer calls than numbers for them");
-        self.slots.push(Slot { call: Arc::new(Call::new(&self.answers, slot)), pending: None });
+        let call = Call {
+            library: self.library,
+            inbox: Arc::clone(&self.inbox),
+            answer: Arc::new(Answer::new(slot)),
+            mismatch: AtomicU64::new(0),
+        };
+        self.slots.push(Slot { call: Arc::new(call), pending: None });
         slot
     }
 
@@ -145,15 +149,9 @@ impl Calls {
     pub(crate) fn take_answers(&mut self) {
         // It is reset before the list is taken, so what comes meanwhile signals again. It fails when nobody has
         // signalled.
-        let _ = self.answers.eventfd.read();
-        let mut youngest = self.answers.youngest.swap(ptr::null_mut(), Ordering::Acquire);
-        while !youngest.is_null() {
-            // SAFETY: what is on the list was made by `into_raw` in `Answers::put`. Whoever takes it from the list has
-            // it alone, and the list was taken as a whole.
-            let call = unsafe { Arc::from_raw(youngest) };
-            self.answered.push(call.slot);
-            youngest = call.next.load(Ordering::Relaxed);
-        }
+        let _ = self.inbox.eventfd.read();
+        let answered = &mut self.answered;
+        self.inbox.answers.take(|answer| answered.push(answer.slot()));
     }
 
     /// The oldest call whose answer was taken.
@@ -161,7 +159,7 @@ impl Calls {
         let index = self.answered.pop()?;
         let slot = &mut self.slots[index as usize];
         let pending = slot.pending.take().expect("an answer is to a call, and there is one for each");
-        let result = slot.call.result.load(Ordering::Relaxed);
+        let result = slot.call.answer.result();
         self.free.push(index);
         Some(Answered { pending, result })
     }
@@ -178,67 +176,11 @@ impl fmt::Debug for Calls {
 /// closed when librbd has done with it.
 impl Drop for Calls {
     fn drop(&mut self) {
-        self.take_answers();
-        self.answers.close();
+        let answered = &mut self.answered;
+        self.inbox.answers.close(|answer| answered.push(answer.slot()));
         while self.next_answered().is_some() {}
         for pending in self.slots.iter_mut().filter_map(|slot| slot.pending.take()) {
             std::mem::forget(pending.operation);
-        }
-    }
-}
-
-impl Call {
-    fn new(answers: &Arc<Answers>, slot: u32) -> Self {
-        Self {
-            answers: Arc::clone(answers),
-            slot,
-            result: AtomicI64::new(0),
-            mismatch: AtomicU64::new(0),
-            next: AtomicPtr::new(ptr::null_mut()),
-        }
-    }
-}
-
-impl Answers {
-    /// Stands on the list when the core is not interested any more.
-    fn gone() -> *mut Call {
-        ptr::without_provenance_mut(align_of::<Call>())
-    }
-
-    /// Puts an answer on the list, and signals the core if it is the first.
-    fn put(call: Arc<Call>) {
-        // As soon as the call is on the list, the core may be done with it.
-        let answers = Arc::clone(&call.answers);
-        let call = Arc::into_raw(call).cast_mut();
-        let mut youngest = answers.youngest.load(Ordering::Relaxed);
-        loop {
-            if youngest == Self::gone() {
-                // SAFETY: it was made by `into_raw` above and is on no list.
-                drop(unsafe { Arc::from_raw(call) });
-                return;
-            }
-            // SAFETY: as above; nobody else looks at it before it is on the list.
-            unsafe { &*call }.next.store(youngest, Ordering::Relaxed);
-            let put =
-                answers.youngest.compare_exchange_weak(youngest, call, Ordering::Release, Ordering::Relaxed);
-            match put {
-                Ok(_) => break,
-                Err(other) => youngest = other,
-            }
-        }
-        if youngest.is_null() {
-            // It fails only when the counter is full, and then the descriptor is readable.
-            let _ = answers.eventfd.write(1);
-        }
-    }
-
-    /// From now on answers are dropped. Those that came since the list was taken are dropped here.
-    fn close(&self) {
-        let mut youngest = self.youngest.swap(Self::gone(), Ordering::Acquire);
-        while !youngest.is_null() {
-            // SAFETY: as in `Calls::take_answers`.
-            let call = unsafe { Arc::from_raw(youngest) };
-            youngest = call.next.load(Ordering::Relaxed);
         }
     }
 }
@@ -247,19 +189,21 @@ impl Answers {
 extern "C" fn answered(completion: RawCompletion, argument: *mut c_void) {
     // SAFETY: the argument is the clone that `Calls::start` has given away, and this is called once for it.
     let call = unsafe { Arc::from_raw(argument.cast::<Call>()) };
-    let rbd = &call.answers.library.rbd;
+    let rbd = &call.library.rbd;
     // SAFETY: the completion has completed, and nobody else has it.
     let result = unsafe { (rbd.rbd_aio_get_return_value)(completion) };
     // SAFETY: as above; it is not used any more.
     unsafe { (rbd.rbd_aio_release)(completion) };
-    call.result.store(result as i64, Ordering::Relaxed);
-    Answers::put(call);
+    if call.inbox.answers.put(Arc::clone(&call.answer), result as i64) {
+        // It fails only when the counter is full, and then the descriptor is readable.
+        let _ = call.inbox.eventfd.write(1);
+    }
 }
 
 /// Gives a call to librbd. Its thread does the rest: on this one, the call is only put into a queue
 /// (`rbd_non_blocking_aio`). If there is an error, `answered` is not called.
 fn submit(call: &Call, pending: &Pending, argument: *mut c_void) -> Result<(), Errno> {
-    let (rbd, mut completion) = (&call.answers.library.rbd, ptr::null_mut());
+    let (rbd, mut completion) = (&call.library.rbd, ptr::null_mut());
     // SAFETY: the completion is written to `completion`, and calls `answered` once, if librbd takes the call.
     let made = unsafe { (rbd.rbd_aio_create_completion)(argument, answered, &raw mut completion) };
     if made < 0 {
@@ -284,7 +228,7 @@ fn submit(call: &Call, pending: &Pending, argument: *mut c_void) -> Result<(), E
 
 /// An operation as a whole.
 fn submit_whole(call: &Call, image: RawImage, operation: &Operation, completion: RawCompletion) -> c_int {
-    let rbd = &call.answers.library.rbd;
+    let rbd = &call.library.rbd;
     match *operation {
         Operation::Read { offset, ref buffer, .. } => {
             let to = buffer.io_pointer(0, buffer.len()).cast::<c_char>();
@@ -337,7 +281,7 @@ fn submit_range(
     length: u64,
     completion: RawCompletion,
 ) -> c_int {
-    let rbd = &call.answers.library.rbd;
+    let rbd = &call.library.rbd;
     match *operation {
         Operation::WriteZeroes { deallocate, durable, .. } => {
             let how = if deallocate { 0 } else { THICK };
