@@ -246,7 +246,8 @@ mod tests {
             (libc::ENOENT, "no keyring has a key of client.disks: name one that has (keyring)"),
             (
                 libc::EACCES,
-                "cluster ceph does not accept client.disks: it has no such user, or the key is another one",
+                "cluster ceph does not accept client.disks: there is no such user, or the keyring has no key or \
+                 another one",
             ),
             (libc::EIO, "connecting to cluster ceph: Input/output error (os error 5)"),
         ] {

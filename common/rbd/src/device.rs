@@ -24,8 +24,11 @@ const DISCARD_BYTES: u64 = 64 << 10;
 /// A write of this length is as fast as any. Longer ones only take longer, though an object may be longer.
 const OPTIMAL_BYTES: u64 = 1 << 20;
 
-/// The largest piece that is compared and written as one step.
+/// The largest piece that is compared and written as one step: a block of a host.
 const COMPARE_BYTES_MAX: u32 = 4096;
+
+/// What older libraries compare and write at once: no more than a sector.
+const SECTOR_BYTES: u32 = 512;
 
 /// The only reactor operation: a poll of the calls' eventfd.
 const POLL: u8 = 0;
@@ -116,7 +119,7 @@ impl BlockDevice for RbdDevice {
         let refused = if self.calls.is_full() {
             Some(BlockError::Busy)
         } else {
-            straddles(&operation, self.image.facts().stripe_unit).then_some(BlockError::NotSupported)
+            straddles(&operation, compare_unit(&self.image)).then_some(BlockError::NotSupported)
         };
         if let Some(error) = refused {
             return Started::Finished(operation.finish(tag, Err(error)));
@@ -165,7 +168,6 @@ impl BlockDevice for RbdDevice {
 /// What an image can do. Its size is what the image's look has found; the target says when it changes.
 fn properties(image: &Image, read_only: bool) -> DiskProperties {
     let facts = image.facts();
-    let unit = facts.stripe_unit;
     DiskProperties::new(image.bytes_seen())
         .with_offset_align(OFFSET_ALIGN)
         .with_read_only(read_only)
@@ -178,24 +180,30 @@ fn properties(image: &Image, read_only: bool) -> DiskProperties {
         .with_preferred(PreferredSizes {
             write: WRITE_BYTES,
             discard: DISCARD_BYTES.min(facts.object_bytes) as u32,
-            optimal_write: unit.min(OPTIMAL_BYTES) as u32,
+            optimal_write: facts.stripe_unit.min(OPTIMAL_BYTES) as u32,
         })
-        .with_compare_and_write(compare_bytes_max(unit))
+        .with_compare_and_write(compare_bytes_max(compare_unit(image)))
 }
 
-/// The most that can be compared and written as one step: what lies in one stripe unit, and so in one object, wherever
-/// it begins at a multiple of itself.
-fn compare_bytes_max(stripe_unit: u64) -> u32 {
+/// What is compared and written as one step lies in one of these. A stripe unit is in one object.
+fn compare_unit(image: &Image) -> u64 {
+    let stripe_unit = image.facts().stripe_unit;
+    if image.connection().library().compares_stripes() {
+        return stripe_unit;
+    }
+    if stripe_unit.is_multiple_of(u64::from(SECTOR_BYTES)) { SECTOR_BYTES.into() } else { stripe_unit }
+}
+
+/// The most that can be compared and written wherever it begins at a multiple of itself.
+fn compare_bytes_max(unit: u64) -> u32 {
     let sizes = [COMPARE_BYTES_MAX, OFFSET_ALIGN];
-    sizes.into_iter().find(|size| stripe_unit.is_multiple_of(u64::from(*size))).unwrap_or(0)
+    sizes.into_iter().find(|size| unit.is_multiple_of(u64::from(*size))).unwrap_or(0)
 }
 
-/// Whether an operation would have to be one step in two objects.
-fn straddles(operation: &Operation, stripe_unit: u64) -> bool {
+/// Whether an operation would have to be one step across the end of a unit.
+fn straddles(operation: &Operation, unit: u64) -> bool {
     match *operation {
-        Operation::CompareAndWrite { offset, length, .. } => {
-            offset % stripe_unit + u64::from(length) > stripe_unit
-        }
+        Operation::CompareAndWrite { offset, length, .. } => offset % unit + u64::from(length) > unit,
         _ => false,
     }
 }
@@ -209,6 +217,8 @@ fn error_of(operation: &Operation, errno: i32) -> BlockError {
         // Blocklisted; the image or the snapshot was removed.
         (libc::ESHUTDOWN | libc::ENOENT, _) => BlockError::Removed,
         (libc::EOPNOTSUPP, _) => BlockError::NotSupported,
+        // What lies in too many objects for a library that is stricter than this one.
+        (libc::EINVAL, Operation::CompareAndWrite { .. }) => BlockError::NotSupported,
         (_, Operation::Read { .. }) => BlockError::Read,
         _ => BlockError::Write,
     }

@@ -54,7 +54,9 @@ pub enum RbdError {
         user: String,
     },
     /// The cluster does not accept the user.
-    #[error("cluster {cluster} does not accept {user}: it has no such user, or the key is another one")]
+    #[error(
+        "cluster {cluster} does not accept {user}: there is no such user, or the keyring has no key or another one"
+    )]
     NotAccepted {
         /// The cluster's name.
         cluster: String,

@@ -5,8 +5,8 @@
 //! threads bring the answers to the core that has asked, which polls an eventfd. What may wait (connecting, opening,
 //! closing) is done by a thread of the driver's own.
 //!
-//! The modules, each using only those before it: `sync`, `error`, `spec`, `native` (the libraries, and all that is unsafe
-//! about them), `steps`, `cluster`, `shared`, `look`, `keeper`, `device`, `driver`.
+//! The modules, each using only those before it: `sync`, `error`, `spec`, `native` (the libraries, and all that is
+//! unsafe about them), `steps`, `cluster`, `shared`, `look`, `keeper`, `device`, `driver`.
 //!
 //! Not implemented here: making, resizing and removing images and snapshots; librbd's encryption; images of the old
 //! format 1, which have no identifier.

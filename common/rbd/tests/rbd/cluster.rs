@@ -1,13 +1,17 @@
 //! A Ceph cluster in memory, which all tests of this program share, one after the other.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ringfab_rbd::{Cluster, ClusterConfig};
+
+use crate::core::PATIENCE;
 
 /// The cluster, for the test that has it. The next one finds all of its daemons at work.
 pub(crate) struct TestCluster {
@@ -41,6 +45,16 @@ impl TestCluster {
         }
     }
 
+    /// A configuration like the cluster's own, but for the line that begins so.
+    pub(crate) fn changed_conf(&self, begin: &str, line: &str) -> PathBuf {
+        let text = fs::read_to_string(self.folder.join("ceph.conf")).expect("the configuration");
+        let lines = text.lines().map(|one| if one.starts_with(begin) { line } else { one });
+        let changed = self.folder.join("changed.conf");
+        fs::write(&changed, lines.map(|line| format!("{line}\n")).collect::<String>())
+            .expect("a configuration");
+        changed
+    }
+
     /// As the administrator, in a connection of its own.
     pub(crate) fn connect(&self) -> Arc<Cluster> {
         Arc::new(Cluster::new(self.config("admin")))
@@ -64,6 +78,17 @@ impl TestCluster {
     /// Does something to an OSD: `kill`, `start`, `pause`, `resume`.
     pub(crate) fn osd(&self, what: &str, number: u32) {
         script(&format!("{what}-osd"), &self.folder, &[&number.to_string()]);
+    }
+
+    /// Has an OSD say that it is full, or not any more, and waits until the pool is.
+    pub(crate) fn osd_is_full(&self, full: bool) {
+        self.ceph(&["tell", "osd.0", "injectfull", if full { "full" } else { "none" }]);
+        let begun = Instant::now();
+        let is_full = || self.ceph(&["osd", "pool", "ls", "detail"]).contains(",full,");
+        while is_full() != full {
+            assert!(begun.elapsed() < PATIENCE, "the pool does not notice");
+            thread::sleep(Duration::from_millis(100));
+        }
     }
 
     fn run(&self, command: &mut Command) -> String {

@@ -28,11 +28,12 @@ fn operations_wait_for_a_cluster_that_hangs_and_neither_the_core_nor_a_look_does
         let operation = core.write_operation(u64::from(index) * 4096, &[2; 4096], false);
         core.start(&mut disk, operation, index);
     }
-    let operation = core.read_operation(4 << 20, 4096);
+    let operation = core.read_operation(0, 4096);
     core.start(&mut disk, operation, 16);
     core.start(&mut disk, Operation::Flush, 17);
     // The timer of the core strikes meanwhile.
-    assert!(core.turn_for(&mut disk, WHILE).is_empty(), "nothing has finished");
+    let finished = core.turn_for(&mut disk, WHILE);
+    assert!(finished.is_empty(), "{finished:?}");
     let error = driver.look().expect_err("nobody answers").to_string();
     assert!(error.starts_with("the cluster has not answered for "), "{error}");
     assert!(detail(&driver, "image").is_some(), "what was known is shown");
@@ -60,9 +61,10 @@ fn a_disk_is_closed_while_its_operations_hang_and_the_image_when_they_have_ended
         let operation = core.write_operation(u64::from(index) << 20, &[5; 131_072], false);
         core.start(&mut disk, operation, index);
     }
-    let operation = core.read_operation(4 << 20, 131_072);
+    let operation = core.read_operation(0, 131_072);
     core.start(&mut disk, operation, 8);
-    assert!(core.turn_for(&mut disk, WHILE).is_empty(), "nothing has finished");
+    let finished = core.turn_for(&mut disk, WHILE);
+    assert!(finished.is_empty(), "{finished:?}");
     // All of this returns although nothing can end.
     let taken = core.pool.usage().taken;
     core.close(disk);

@@ -196,15 +196,11 @@ fn a_full_cluster_refuses_what_needs_space_instead_of_waiting_for_it() {
     let mut core = Core::new();
     let mut disk = core.open(&driver);
     core.write(&mut disk, 0, &[1; 4096]).expect("written");
-    ceph.ceph(&["osd", "set", "full"]);
-    let mut result = Ok(());
-    // The OSDs hear of it a moment later.
-    for object in 1..4 {
-        result = result.and(core.write(&mut disk, object << 22, &[1; 4096]));
-    }
-    ceph.ceph(&["osd", "unset", "full"]);
-    assert_eq!(result, Err(BlockError::NoSpace));
-    core.write(&mut disk, 12 << 20, &[2; 4096]).expect("there is space again");
+    ceph.osd_is_full(true);
+    assert_eq!(core.write(&mut disk, 4 << 20, &[1; 4096]), Err(BlockError::NoSpace));
+    core.write(&mut disk, 0, &[3; 4096]).expect("what is there can be written");
+    ceph.osd_is_full(false);
+    core.write(&mut disk, 8 << 20, &[2; 4096]).expect("there is space again");
     core.close(disk);
     end(&cluster, driver);
 }
