@@ -64,7 +64,7 @@ pub enum SpecError {
     #[error("{} names no pool: write pool/image", visible(.0))]
     NoPool(String),
     /// Something between two signs, or at an end, is missing.
-    #[error("a part of {} is empty: write pool/image or pool/namespace/image, and @snapshot behind it for one", visible(.0))]
+    #[error("a part of {} is empty: write pool/image or pool/namespace/image, then perhaps @snapshot", visible(.0))]
     Empty(String),
     /// There are more parts than a name has.
     #[error("{} has too many parts: write pool/image or pool/namespace/image, and @snapshot once", visible(.0))]

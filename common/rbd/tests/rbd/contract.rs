@@ -94,7 +94,6 @@ fn an_image_has_what_was_written_wherever_its_objects_and_stripes_end() {
         let mut disk = core.open(&driver);
         assert_eq!(disk.properties().bytes, bytes);
         let (mut model, mut random) = (Model::zeroes(bytes as usize), SplitMix64::new(seed));
-        println!("{image} with seed {seed}");
         for _ in 0..300 {
             step(&mut core, &mut disk, &mut model, &mut random);
         }
