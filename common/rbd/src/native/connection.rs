@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::library::{Errno, Library, RawCluster, check};
+use super::library::{Errno, Library, RawCluster, check, count_client};
 
 /// The most bytes of an option's value.
 const VALUE_BYTES_MAX: usize = 4096;
@@ -76,6 +76,7 @@ impl Connection {
         let (raw, fsid) = (client.0.raw, client.fsid().map_err(ConnectError::Connect)?);
         // SAFETY: the client is connected, which is what this function needs.
         let id = unsafe { (library.rados.rados_get_instance_id)(raw) };
+        // From here on, the connection shuts it down, and counts it.
         std::mem::forget(client);
         let live = live.add();
         Ok(Self { library, raw, fsid, client: id, blocklisted: AtomicBool::new(false), live })
@@ -154,6 +155,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         // SAFETY: the handle was made by `new`, and nobody else has it.
         unsafe { (self.0.library.rados.rados_shutdown)(self.0.raw) };
+        count_client(false);
     }
 }
 
@@ -165,6 +167,7 @@ impl Client {
             (library.rados.rados_create2)(&raw mut raw, options.cluster.as_ptr(), options.user.as_ptr(), 0)
         };
         check(answer)?;
+        count_client(true);
         Ok(Self(Handle { library, raw }))
     }
 
@@ -257,6 +260,7 @@ struct Counted(LiveConnections);
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        count_client(false);
         *self.0.count() -= 1;
         self.0.0.1.notify_all();
     }

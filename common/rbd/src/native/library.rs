@@ -1,6 +1,7 @@
 //! librados and librbd, loaded when they are first needed, so that a program starts on a machine without them.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use libc::{size_t, ssize_t, timespec};
@@ -160,6 +161,7 @@ impl Library {
         let rbd = Rbd::load()?;
         let rados = Rados::load()?;
         // Its limit went away shortly before this function came, in Ceph 18. No version number says so.
+        end_without_destructors();
         let compares_stripes = Loaded::load(RBD)?.symbol("rbd_aio_compare_and_writev").is_ok();
         Ok(library.insert(Box::leak(Box::new(Self { rados, rbd, compares_stripes }))))
     }
@@ -167,6 +169,41 @@ impl Library {
     /// Whether it compares and writes what lies in one stripe unit, and not only in one sector of 512 bytes.
     pub(crate) fn compares_stripes(&self) -> bool {
         self.compares_stripes
+    }
+}
+
+/// Clients that the library works for.
+static CLIENTS: AtomicUsize = AtomicUsize::new(0);
+
+/// The library has threads for one more client, or for one less.
+pub(super) fn count_client(is_there: bool) {
+    if is_there {
+        CLIENTS.fetch_add(1, Ordering::Relaxed);
+    } else {
+        CLIENTS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+unsafe extern "C" {
+    /// Of glibc, which the libraries are built for: as `atexit`, with the status of the process.
+    fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
+}
+
+/// A process that ends while the library has threads would crash now and then: they use what the library's destructors
+/// take away. So they do not run then. This is registered after the library was loaded, and therefore runs before
+/// them.
+fn end_without_destructors() {
+    // SAFETY: the function is there until the end of the process, and needs no argument.
+    let registered = unsafe { on_exit(end_now, std::ptr::null_mut()) };
+    if registered != 0 {
+        tracing::debug!("the end of the process runs the destructors of librados in any case");
+    }
+}
+
+extern "C" fn end_now(status: c_int, _: *mut c_void) {
+    if CLIENTS.load(Ordering::Relaxed) > 0 {
+        // SAFETY: it ends the process, as was asked for. Rust has flushed its streams before.
+        unsafe { libc::_exit(status) };
     }
 }
 
