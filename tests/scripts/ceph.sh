@@ -191,9 +191,18 @@ end_daemon() {
     kill "-$2" "$pid"
     # What is paused ends only when it goes on.
     kill -CONT "$pid" 2>/dev/null || true
-    timeout 30 tail --pid="$pid" -f /dev/null || kill -KILL "$pid"
-    timeout 30 tail --pid="$pid" -f /dev/null || fail "$1 does not end"
+    has_ended "$1" || kill -KILL "$pid"
+    has_ended "$1" || fail "$1 does not end"
     rm -f "$FOLDER/$1.pid"
+}
+
+# Waits for the end. Who has to take note of it may do so later, which is not waited for.
+has_ended() {
+    local deadline=$(($(now_ms) + 30000))
+    while daemon "$1" >/dev/null; do
+        [ "$(now_ms)" -lt "$deadline" ] || return 1
+        sleep 0.05
+    done
 }
 
 # The objects are gone with the OSDs, so nobody need write anything down.

@@ -75,6 +75,11 @@ impl TestCluster {
         self.rbd(&[&["create", image], options].concat());
     }
 
+    /// Stops or starts the monitor: `stop`, `start`.
+    pub(crate) fn monitor(&self, what: &str) {
+        script(&format!("{what}-mon"), &self.folder, &[]);
+    }
+
     /// Does something to an OSD: `kill`, `start`, `pause`, `resume`.
     pub(crate) fn osd(&self, what: &str, number: u32) {
         script(&format!("{what}-osd"), &self.folder, &[&number.to_string()]);

@@ -86,6 +86,30 @@ fn a_disk_is_closed_while_its_operations_hang_and_the_image_when_they_have_ended
 }
 
 #[test]
+fn an_image_is_served_while_no_monitor_runs_and_who_connects_then_hears_that_none_answers() {
+    let Some(ceph) = TestCluster::get() else { return };
+    ceph.create("rbd/unmonitored", &["--size", "8M"]);
+    let cluster = ceph.connect();
+    let driver = driver_of(&cluster, "rbd/unmonitored", false);
+    let seen = look(&driver);
+    let mut core = Core::new();
+    let mut disk = core.open(&driver);
+    core.write(&mut disk, 0, &[1; 4096]).expect("written");
+    ceph.monitor("stop");
+    core.write(&mut disk, 0, &[2; 4096]).expect("written without a monitor");
+    assert_eq!(look(&driver), seen);
+    let late = ceph.connect();
+    let refused = driver_of(&late, "rbd/unmonitored", false);
+    let error = refused.look().expect_err("nobody is there").to_string();
+    ceph.monitor("start");
+    assert_eq!(error, "no monitor of cluster ceph has answered within 8 s");
+    assert_eq!(look(&refused), seen);
+    end(&late, refused);
+    core.close(disk);
+    end(&cluster, driver);
+}
+
+#[test]
 fn an_osd_that_dies_and_comes_back_under_load_fails_nothing() {
     let Some(ceph) = TestCluster::get() else { return };
     ceph.create("rbd/killed", &["--size", "64M"]);
