@@ -1,10 +1,11 @@
 //! A cluster: where it is, as whom it is used, and the one connection that all of its images share.
 
 use std::ffi::{CStr, CString};
+use std::fmt;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use ringfab_base::VisiblePath as _;
@@ -127,7 +128,14 @@ impl ClusterConfig {
 pub struct Cluster {
     config: ClusterConfig,
     state: Mutex<State>,
+    users: Mutex<Vec<Weak<dyn User>>>,
     live: LiveConnections,
+}
+
+/// Who has images of a cluster open, and lets them go when the cluster is closed.
+pub(crate) trait User: fmt::Debug + Send + Sync {
+    /// The cluster is closed: what this one has of it is to be given up soon.
+    fn let_go(&self);
 }
 
 #[derive(Debug, Default)]
@@ -140,7 +148,8 @@ struct State {
 impl Cluster {
     /// A cluster, without a connection yet.
     pub fn new(config: ClusterConfig) -> Self {
-        Self { config, state: Mutex::default(), live: LiveConnections::default() }
+        let (state, users) = (Mutex::default(), Mutex::default());
+        Self { config, state, users, live: LiveConnections::default() }
     }
 
     /// How it is used.
@@ -157,12 +166,26 @@ impl Cluster {
         Library::load().map(drop)
     }
 
-    /// Gives up the connection, and waits until all of its images are closed, no longer than `limit`: locks that
-    /// images have are released with it. For the end of a process, on a thread that may wait, when nobody uses the
-    /// images any more. Returns whether everything was closed in time.
+    /// Gives up the connection and what drivers have of it, and waits until all images are closed, no longer than
+    /// `limit`: then their locks are released, and others need not wait until the cluster takes this client for dead.
+    /// For the end of a process, on a thread that may wait, when cores have closed their disks. Drivers may still be
+    /// there; their looks fail from now on. Returns whether everything was closed in time.
     pub fn close(&self, limit: Duration) -> bool {
+        let users = std::mem::take(&mut *self.users());
+        users.iter().filter_map(Weak::upgrade).for_each(|user| user.let_go());
         self.state().connection = None;
         self.live.wait_for_none(limit)
+    }
+
+    /// This one is told when the cluster is closed.
+    pub(crate) fn add_user(&self, user: Weak<dyn User>) {
+        let mut users = self.users();
+        users.retain(|user| user.strong_count() > 0);
+        users.push(user);
+    }
+
+    fn users(&self) -> MutexGuard<'_, Vec<Weak<dyn User>>> {
+        self.users.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The connection, which is made first if there is none. It may wait as long as [`MONITOR_LIMIT`], and as long

@@ -1,12 +1,13 @@
 //! The driver of one image: what the target looks at, shows and opens.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use ringfab_base::visible;
 use ringfab_block::{BlockDevice, Detail, DiskTokens, Driver, OpenError, Seen};
 use ringfab_reactor::Reactor;
 
+use crate::cluster::User;
 use crate::device::RbdDevice;
 use crate::keeper::Keeper;
 use crate::look::Looker;
@@ -74,7 +75,10 @@ impl RbdDriver {
         let started = started.map_err(|error| {
             RbdError::failed("starting a thread for an image", error.raw_os_error().unwrap_or(libc::EAGAIN))
         })?;
-        Ok(Arc::clone(keeper.insert(Arc::new(started))))
+        let started = Arc::clone(keeper.insert(Arc::new(started)));
+        let user: Weak<dyn User> = Arc::<Keeper>::downgrade(&started);
+        self.cluster.add_user(user);
+        Ok(started)
     }
 }
 

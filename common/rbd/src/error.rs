@@ -123,6 +123,9 @@ pub enum RbdError {
          reopen it, for which a new client is connected"
     )]
     Blocklisted,
+    /// The process ends.
+    #[error("the cluster was closed")]
+    Closed,
     /// Anything else.
     #[error("{what}: {}", io::Error::from_raw_os_error(*.errno))]
     Failed {
@@ -155,7 +158,7 @@ impl RbdError {
             | Self::MissingNamespace { .. }
             | Self::MissingImage { .. }
             | Self::MissingSnapshot { .. } => io::ErrorKind::NotFound,
-            Self::Blocklisted => io::ErrorKind::ConnectionAborted,
+            Self::Blocklisted | Self::Closed => io::ErrorKind::ConnectionAborted,
             Self::Failed { errno, .. } => io::Error::from_raw_os_error(*errno).kind(),
         }
     }

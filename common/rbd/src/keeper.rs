@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use ringfab_block::Seen;
 
 use crate::RbdError;
+use crate::cluster::User;
 use crate::look::Looker;
 use crate::native::{Closer, Closing};
 
@@ -22,7 +23,7 @@ enum Errand {
     Look,
     /// Close an image that nobody has any more.
     Close(Closing),
-    /// Nobody asks for looks any more.
+    /// Nobody asks for looks any more, or the cluster is closed.
     End,
 }
 
@@ -79,9 +80,16 @@ impl Keeper {
     }
 }
 
+impl User for Keeper {
+    fn let_go(&self) {
+        // Without the thread, there is nothing that it has.
+        let _ = self.errands.send(Errand::End);
+    }
+}
+
 impl Drop for Keeper {
     fn drop(&mut self) {
-        let _ = self.errands.send(Errand::End);
+        self.let_go();
     }
 }
 
@@ -109,11 +117,10 @@ fn serve(looker: Looker, inbox: &mpsc::Receiver<Errand>, results: &Looking) {
     while let Ok(errand) = inbox.recv() {
         match errand {
             Errand::Look => {
-                let found = looker.as_mut().map(Looker::look);
-                found.into_iter().for_each(|found| results.end(found));
+                results.end(looker.as_mut().map_or(Err(RbdError::Closed), Looker::look));
             }
             Errand::Close(closing) => closing.begin(),
-            Errand::End => looker = None,
+            Errand::End => looker.take().into_iter().for_each(|looker| looker.shared.forget_latest()),
         }
     }
 }

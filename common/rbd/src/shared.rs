@@ -34,6 +34,12 @@ impl Shared {
         drop(before);
     }
 
+    /// Nobody opens the image any more.
+    pub(crate) fn forget_latest(&self) {
+        let before = lock(&self.latest).take();
+        drop(before);
+    }
+
     /// What the last look has found.
     pub(crate) fn set_found(&self, found: Vec<Detail>) {
         *lock(&self.found) = found;

@@ -204,3 +204,20 @@ fn a_full_cluster_refuses_what_needs_space_instead_of_waiting_for_it() {
     core.close(disk);
     end(&cluster, driver);
 }
+
+#[test]
+fn a_cluster_is_closed_while_drivers_are_there_and_the_lock_is_released_at_once() {
+    let Some(ceph) = TestCluster::get() else { return };
+    ceph.create("rbd/ended", &["--size", "4M"]);
+    let cluster = ceph.connect();
+    let driver = driver_of(&cluster, "rbd/ended", false);
+    look(&driver);
+    let mut core = Core::new();
+    let mut disk = core.open(&driver);
+    core.write(&mut disk, 0, &[1; 4096]).expect("written");
+    assert!(ceph.rbd(&["lock", "ls", "rbd/ended"]).contains("client."));
+    core.close(disk);
+    assert!(cluster.close(crate::core::PATIENCE), "the image is still open");
+    assert_eq!(ceph.rbd(&["lock", "ls", "rbd/ended"]), "");
+    assert_eq!(driver.look().expect_err("it is closed").to_string(), "the cluster was closed");
+}
