@@ -37,7 +37,7 @@ NOT_RUN := $(CARGO_TARGET_DIR)/not-run
 .PHONY: test
 test: export RINGFAB_NOT_RUN := $(NOT_RUN)
 test: ## Installs what is missing and runs every test
-	@tests/scripts/install.sh build test fuzz kernel
+	@tests/scripts/install.sh build test ceph fuzz kernel
 	@mkdir -p $(CARGO_TARGET_DIR) && : >$(NOT_RUN)
 	@RINGFAB_REQUIRE_TOOLS=1 tests/scripts/steps.sh lint deny advisories sbom scripts workspace-tests \
 	    end-to-end boot-test container-test kernel-test "fuzz SECONDS=5"

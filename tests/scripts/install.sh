@@ -14,6 +14,7 @@
 #   container what builds and runs the container image
 #   demo    what the demonstration starts; `end_to_end`: with what else end-to-end tests start
 #   bench   what the benchmark holds Ringfab against
+#   ceph    Ceph's daemons and tools, for a cluster in memory, and the library of its clients
 #   fuzz    a C++ compiler for libFuzzer
 #   count   what counts instructions
 #   pictures what draws the pictures of docs/pictures: a browser, Prometheus, a terminal, two libraries of Python
@@ -97,6 +98,14 @@ want_test() {
     # A parser of the log's lines.
     want go golang-go
     [ -e /usr/share/gocode/src/github.com/go-logfmt/logfmt ] || WANTED+=(golang-github-go-logfmt-logfmt-dev)
+}
+
+# What tests/scripts/ceph.sh starts.
+want_ceph() {
+    want ceph-mon ceph-mon
+    want ceph-osd ceph-osd
+    want rbd ceph-common
+    ldconfig -p | grep -q 'librbd\.so\.1' || WANTED+=(librbd1)
 }
 
 want_sbom() { want jq jq; }
@@ -306,10 +315,11 @@ if [ "${1:-}" = --missing ]; then
     exit
 fi
 [ $# -gt 0 ] ||
-    fail "which group? build, test, sbom, packages, boot, container, demo, bench, fuzz, count, pictures, arm64, kernel"
+    fail "which group? build, test, sbom, packages, boot, container, demo, bench, ceph, fuzz, count, pictures," \
+        "arm64, kernel"
 for group in "$@"; do
     case "$group" in
-    build | test | sbom | packages | boot | container | demo | bench | fuzz | count | pictures | arm64 | kernel)
+    build | test | sbom | packages | boot | container | demo | bench | ceph | fuzz | count | pictures | arm64 | kernel)
         "want_$group"
         ;;
     *) fail "unknown group: $group" ;;

@@ -10,7 +10,9 @@ use sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// What the files below take from the `sync` module of their crate.
 mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering, fence,
+    };
 
     /// Another thread has to run before a wait can end.
     pub(crate) fn wait(_: &mut u32) {
@@ -18,6 +20,9 @@ mod sync {
     }
 }
 
+#[path = "../../common/rbd/src/native/answers.rs"]
+#[allow(unsafe_code, reason = "it stands where that is argued")]
+mod answers;
 #[path = "../../target/src/model/epoch.rs"]
 #[expect(unreachable_pub, reason = "it is public where it belongs")]
 mod epoch;
@@ -298,5 +303,45 @@ fn a_fence_that_is_new_is_not_ended_by_an_older_look_for_orphans() {
         );
         admin.join().expect("the admin queue's core ends");
         assert_eq!(gate.get(), IoAccess::Fenced);
+    });
+}
+
+/// What two threads of librbd have answered: the core takes each answer once, with what it says, and is told of the
+/// first of those that it has not taken.
+#[test]
+fn no_answer_is_lost_or_taken_twice_and_the_core_hears_of_those_that_it_has_not_taken() {
+    loom::model(|| {
+        let list = Arc::new(answers::Answers::new());
+        let told = Arc::new(AtomicU32::new(0));
+        let threads = [0, 1].map(|slot| {
+            let (list, told) = (Arc::clone(&list), Arc::clone(&told));
+            thread::spawn(move || {
+                if list.put(Arc::new(answers::Answer::new(slot)), i64::from(slot) + 5) {
+                    told.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        });
+        let mut taken = Vec::new();
+        list.take(|answer| taken.push((answer.slot(), answer.result())));
+        let (early, takes) = (taken.len(), u32::from(!taken.is_empty()));
+        threads.map(|thread| thread.join().expect("it ends"));
+        list.take(|answer| taken.push((answer.slot(), answer.result())));
+        taken.sort_unstable();
+        assert_eq!(taken, [(0, 5), (1, 6)]);
+        // One signal for each list that was not empty when it was taken.
+        assert_eq!(told.load(Ordering::Relaxed), takes + u32::from(early < 2));
+    });
+}
+
+/// A core that is not interested any more takes what is there; what comes later is dropped.
+#[test]
+fn an_answer_that_comes_while_a_list_is_closed_is_taken_or_dropped() {
+    loom::model(|| {
+        let (list, answer) = (Arc::new(answers::Answers::new()), Arc::new(answers::Answer::new(3)));
+        let (other, given) = (Arc::clone(&list), Arc::clone(&answer));
+        let thread = thread::spawn(move || other.put(given, 1));
+        list.close(|answer| assert_eq!((answer.slot(), answer.result()), (3, 1)));
+        thread.join().expect("it ends");
+        assert_eq!(Arc::strong_count(&answer), 1, "nobody has it any more");
     });
 }

@@ -17,7 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Crates in the order of the arrows: each may depend on these of ours, and on no others.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("common/base", &[]),
     ("common/spec", &["base"]),
     ("common/crc", &[]),
@@ -29,9 +29,13 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("common/fabric", &["base", "spec", "auth", "tls", "proto", "memory", "reactor"]),
     ("common/block", &["base", "memory", "reactor"]),
     ("common/nbd", &["base", "proto", "memory", "reactor", "block"]),
+    ("common/rbd", &["base", "block", "reactor"]),
     ("common/fuse", &["base", "memory"]),
     ("common/process", &["base", "memory"]),
-    ("target", &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "nbd", "process"]),
+    (
+        "target",
+        &["base", "spec", "auth", "proto", "memory", "reactor", "fabric", "block", "nbd", "rbd", "process"],
+    ),
     ("initiator/library", &["base", "spec", "auth", "memory", "reactor", "fabric"]),
     (
         "initiator/front-ends",
@@ -61,12 +65,13 @@ const ARROWS: [(&str, &[&str]); 19] = [
 ];
 
 /// Where `unsafe` may stand, and why.
-const UNSAFE: [(&str, &str); 6] = [
+const UNSAFE: [(&str, &str); 7] = [
     ("common/crc/", "calls code for instructions that not every processor has"),
     ("common/memory/", "owns the raw memory"),
     ("common/reactor/", "hands memory to the kernel"),
     ("common/fuse/", "hands memory to the kernel"),
     ("common/fabric/src/rdma/verbs/", "calls libibverbs and librdmacm"),
+    ("common/rbd/src/native/", "calls librados and librbd"),
     ("tests/tests/allocations", "counts the calls of an allocator"),
 ];
 
