@@ -24,6 +24,7 @@ pub use psk::NoPsk;
 pub(crate) use psk::tls_key_age;
 pub(crate) use refusal::Refusal;
 
+use crate::backings::Backings;
 use crate::config::Config;
 use crate::controller::{Access, Controller, Event};
 use crate::identity::Identity;
@@ -54,8 +55,7 @@ pub struct Target {
     /// Of all challenges.
     pub(crate) sequence_numbers: SequenceNumbers,
     known_disks: Arc<KnownDisks>,
-    /// How many cores open each disk.
-    cores: usize,
+    pub(crate) backings: Backings,
 }
 
 impl Target {
@@ -78,7 +78,7 @@ impl Target {
             generated: GeneratedPsks::default(),
             sequence_numbers: SequenceNumbers::new(&mut system_random()),
             known_disks: Arc::clone(identity.known_disks()),
-            cores: config.target.cores.len(),
+            backings: Backings::new(config),
         };
         let mut draft = this.served().draft();
         for subsystem in &config.subsystems {

@@ -88,7 +88,13 @@ impl Driver for RbdDriver {
     }
 
     fn look(&self) -> io::Result<Seen> {
-        Ok(self.try_look()?)
+        let seen = self.try_look();
+        self.shared.note_look(seen.as_ref().err().map(RbdError::to_string));
+        Ok(seen?)
+    }
+
+    fn fault(&self) -> Option<String> {
+        self.shared.fault()
     }
 
     fn details(&self) -> Vec<Detail> {

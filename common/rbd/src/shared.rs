@@ -15,6 +15,8 @@ pub(crate) struct Shared {
     latest: Mutex<Option<Arc<Image>>>,
     /// What the last look has found of it.
     found: Mutex<Vec<Detail>>,
+    /// Why the last look has failed, if it has.
+    fault: Mutex<Option<String>>,
     /// The last error of an operation; 0 before the first.
     last_errno: AtomicI32,
     /// Whether cores have an image of a client that the cluster does nothing for any more.
@@ -62,6 +64,17 @@ impl Shared {
     /// A core goes on with the image that was found last.
     pub(crate) fn note_reopened(&self, image: &Image) {
         self.is_fenced.store(image.connection().is_blocklisted(), Ordering::Relaxed);
+    }
+
+    /// How the last look has ended.
+    pub(crate) fn note_look(&self, error: Option<String>) {
+        *lock(&self.fault) = error;
+    }
+
+    /// Why the image cannot be reached.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let fenced = self.is_fenced.load(Ordering::Relaxed).then(|| crate::RbdError::Blocklisted.to_string());
+        fenced.or_else(|| lock(&self.fault).clone())
     }
 
     /// What people are shown.

@@ -1,8 +1,10 @@
 //! What stands behind a namespace on another machine, or in another program.
 
+use std::fmt;
 use std::time::Duration;
 
 use ringfab_nbd::{NbdAddress, NbdOptions};
+use ringfab_rbd::{ClusterConfig, ImageSpec};
 
 use super::{Config, NamespaceConfig, Source};
 use crate::disk_identity::Sharing;
@@ -36,11 +38,42 @@ impl NbdBacking {
     }
 }
 
+/// An image of a Ceph cluster, or a snapshot of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RbdBacking {
+    /// Which one.
+    pub image: ImageSpec,
+    /// The name of its cluster.
+    pub cluster: String,
+}
+
+impl RbdBacking {
+    /// The cluster of an image that names none.
+    pub const CLUSTER: &str = "ceph";
+}
+
+/// An image with its cluster, if that is not the usual one.
+impl fmt::Display for RbdBacking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rbd:{}", self.image)?;
+        if self.cluster == Self::CLUSTER { Ok(()) } else { write!(f, " of {}", self.cluster) }
+    }
+}
+
+impl Config {
+    /// The cluster with a name. That of images which name none need not be configured.
+    pub(crate) fn cluster(&self, name: &str) -> Option<ClusterConfig> {
+        let configured = self.ceph.iter().find(|cluster| cluster.name == name).cloned();
+        configured.or_else(|| (name == RbdBacking::CLUSTER).then(ClusterConfig::default))
+    }
+}
+
 impl Source {
     /// What names a disk on another machine: two namespaces with the same have one disk.
     pub(crate) fn remote(&self) -> Option<String> {
         match self {
             Self::Nbd(nbd) => Some(nbd.address.to_string()),
+            Self::Rbd(rbd) => Some(rbd.to_string()),
             Self::File { .. } | Self::Memory(_) | Self::Null(_) | Self::Device(_) => None,
         }
     }

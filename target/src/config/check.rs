@@ -1,6 +1,7 @@
 //! From a TOML document to a configuration that can only be valid.
 
 mod access_groups;
+mod ceph;
 mod confinement;
 mod discovery;
 mod host;
@@ -54,6 +55,7 @@ pub(super) fn check(
     let metrics = root.table("metrics", &mut errors).map(|reader| process::metrics(reader, &mut errors));
     let confinement = confinement::confinement(root.table("confinement", &mut errors), &mut errors);
     let listeners = listener::listeners(&root, &mut errors);
+    let ceph = ceph::clusters(&root, &mut errors);
     let subsystems = subsystem::subsystems(&root, &|path: &Path| look(path).file(), &mut errors);
     let hosts = host::hosts(&root, &mut errors);
     let discovery = discovery::discovery(root.table("discovery", &mut errors), &subsystems, &mut errors);
@@ -62,8 +64,19 @@ pub(super) fn check(
     }
     tls_can_be_had(&root, &listeners, &subsystems, &mut errors);
     root.finish(&mut errors);
-    let config =
-        Config { target, memory, control, metrics, confinement, listeners, subsystems, hosts, discovery };
+    let config = Config {
+        target,
+        memory,
+        control,
+        metrics,
+        confinement,
+        listeners,
+        subsystems,
+        hosts,
+        discovery,
+        ceph,
+    };
+    ceph::are_known(document.get_ref(), &config, &mut errors);
     // What is not valid may be anywhere.
     if errors.is_empty() {
         files_are_different(document.get_ref(), &config, file, look, &mut errors);

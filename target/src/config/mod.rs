@@ -33,6 +33,7 @@ use ringfab_block::DriverHandle;
 use ringfab_fabric::ZonedIp;
 use ringfab_memory::ClassLayout;
 use ringfab_process::log::Format;
+use ringfab_rbd::ClusterConfig;
 use uuid::Uuid;
 
 pub(crate) use access_groups::set_state;
@@ -41,8 +42,8 @@ pub use access_groups::{
 };
 pub(crate) use authentication::age;
 pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls, OldKeys};
-pub use backing::NbdBacking;
 pub(crate) use backing::used_twice;
+pub use backing::{NbdBacking, RbdBacking};
 pub use confinement::{ConfinementConfig, USUAL_PORTS};
 pub use difference::{Change, ChangeLine, difference};
 pub use doubts::Doubt;
@@ -76,6 +77,8 @@ pub struct Config {
     pub hosts: Vec<HostConfig>,
     /// How they find it.
     pub discovery: DiscoveryConfig,
+    /// Ceph clusters with images, each once.
+    pub ceph: Vec<ClusterConfig>,
 }
 
 /// The process.
@@ -369,6 +372,8 @@ pub enum Source {
     Null(u64),
     /// An export of an NBD server.
     Nbd(NbdBacking),
+    /// An image of a Ceph cluster.
+    Rbd(RbdBacking),
     /// A device of a program that embeds the target; no file names one.
     Device(DriverHandle),
 }
@@ -380,6 +385,7 @@ impl fmt::Display for Source {
             Self::Memory(bytes) => write!(f, "{} of memory", shown_size(*bytes)),
             Self::Null(bytes) => write!(f, "{} of zeroes", shown_size(*bytes)),
             Self::Nbd(backing) => backing.address.fmt(f),
+            Self::Rbd(backing) => backing.fmt(f),
             Self::Device(driver) => f.write_str(&driver.name()),
         }
     }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ringfab_base::format_size;
 use ringfab_base::is_visible;
+use ringfab_rbd::ClusterConfig;
 use ringfab_spec::log::AnaState;
 use serde::Serialize;
 use toml_edit::DocumentMut;
@@ -42,7 +43,13 @@ fn document(config: &Config) -> Document<'_> {
         subsystem: config.subsystems.iter().map(subsystem).collect(),
         host: config.hosts.iter().map(host).collect(),
         discovery: discovery(config),
+        ceph: config.ceph.iter().map(cluster).collect(),
     }
+}
+
+fn cluster(config: &ClusterConfig) -> Cluster<'_> {
+    let ClusterConfig { name, conf, user, keyring } = config;
+    Cluster { name, conf: conf.as_deref(), user: user.as_deref(), keyring: keyring.as_deref() }
 }
 
 /// The text with TOML's escapes for what nobody sees in it. Each string is in one line: a name with a newline is no
@@ -89,6 +96,7 @@ pub(super) fn process_keys(config: &Config) -> toml::Table {
         ("metrics", metrics(config).map(|metrics| table(&metrics)).unwrap_or_default()),
         ("confinement", table(&confinement(&config.confinement))),
         ("discovery", discovery_keys(config)),
+        ("ceph", config.ceph.iter().map(|one| (one.name.clone(), table(&cluster(one)).into())).collect()),
     ];
     let keys = |(name, table): (&'static str, toml::Table)| {
         table.into_iter().map(move |(key, value)| (format!("{name}.{key}"), value))
@@ -236,6 +244,19 @@ struct Document<'a> {
     host: Vec<Host<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     discovery: Option<Discovery<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ceph: Vec<Cluster<'a>>,
+}
+
+#[derive(Serialize)]
+struct Cluster<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conf: Option<&'a Path>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    keyring: Option<&'a Path>,
 }
 
 #[derive(Serialize)]
@@ -249,6 +270,7 @@ struct Confinement<'a> {
     paths: Option<Vec<&'a Path>>,
     #[serde(skip_serializing_if = "<[u16]>::is_empty")]
     ports: &'a [u16],
+    #[serde(skip_serializing_if = "<[u16]>::is_empty")]
     connect_ports: &'a [u16],
 }
 
@@ -388,6 +410,10 @@ struct Namespace<'a> {
     reconnect_delay_s: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     replay_delay_s: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rbd: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -634,6 +660,12 @@ fn namespace(config: &NamespaceConfig) -> Namespace<'_> {
             write_through: Some(backing.write_through),
             reconnect_delay_s: Some(backing.reconnect_delay.as_secs()),
             replay_delay_s: Some(backing.replay_delay.as_secs()),
+            shared: config.shared.then_some(true),
+            ..common
+        },
+        Source::Rbd(backing) => Namespace {
+            rbd: Some(backing.image.to_string()),
+            cluster: Some(&backing.cluster),
             shared: config.shared.then_some(true),
             ..common
         },

@@ -566,7 +566,7 @@ impl Manager {
         let known = configured.filed.subsystem(nqn).and_then(|one| one.namespace(config.nsid));
         let given = (config.nguid, config.uuid);
         let (nguid, uuid) = match &config.source {
-            Source::File { .. } | Source::Nbd(_) => {
+            Source::File { .. } | Source::Nbd(_) | Source::Rbd(_) => {
                 if let Some(known) = known.filter(|known| known.source == config.source) {
                     config.nguid = config.nguid.or(known.nguid);
                     config.uuid = config.uuid.or(known.uuid);

@@ -22,6 +22,7 @@ use nix::sys::stat::{Mode, fstat};
 use ringfab_base::VisiblePath as _;
 use ringfab_process::confine::{self, Access, Capabilities, Connect, Layer, Plan, Ports, Rule};
 use ringfab_process::log::NEVER_FOLDED;
+use ringfab_rbd::Cluster;
 
 use super::ServeOptions;
 use crate::config::{Config, KeySource, ListenerConfig, ListenerTls, Source, USUAL_PORTS};
@@ -69,6 +70,9 @@ const SYSTEM: [&str; 16] = [
     "/sys", "/usr", "/var", "/var/lib",
 ];
 
+/// Where Ceph's own programs have configurations and keys.
+const CEPH: &str = "/etc/ceph";
+
 /// Where devices are.
 const DEV: &str = "/dev";
 
@@ -82,6 +86,12 @@ const NOTIFY_SOCKET: &str = "NOTIFY_SOCKET";
 pub(super) fn confine(options: &ServeOptions, config: &Config) {
     make_state_folder(&config.target.state_dir);
     let wanted = &config.confinement;
+    // The libraries come from where a confined process may not look. Who needs them is told what is missing.
+    if has_images(config)
+        && let Err(error) = Cluster::load_library()
+    {
+        tracing::debug!(%error, "images cannot be served");
+    }
     let mut places = Places::new();
     if wanted.files {
         places.add_all(options, config);
@@ -94,7 +104,7 @@ pub(super) fn confine(options: &ServeOptions, config: &Config) {
         files: wanted.files.then_some(rules),
         ports: wanted.network.then(|| Ports {
             listen: ports.iter().copied().collect(),
-            connect: Connect::To(servers.clone()),
+            connect: if has_images(config) { Connect::Anywhere } else { Connect::To(servers.clone()) },
         }),
         signals: wanted.processes,
         abstract_sockets: wanted.processes && !is_told_over_an_abstract_socket(),
@@ -171,6 +181,12 @@ fn ports(config: &Config) -> BTreeSet<u16> {
     listeners.chain(metrics).chain(USUAL_PORTS).chain(config.confinement.ports.iter().copied()).collect()
 }
 
+/// Whether images of Ceph are served, or may be later: its servers have ports that nobody knows beforehand.
+fn has_images(config: &Config) -> bool {
+    let mut namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
+    !config.ceph.is_empty() || namespaces.any(|namespace| matches!(namespace.source, Source::Rbd(_)))
+}
+
 /// The ports of servers that have disks.
 fn ports_of_servers(config: &Config) -> Vec<u16> {
     let namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
@@ -217,6 +233,12 @@ impl Places {
             self.add(Path::new(&folder), Access::Read);
         }
         for file in key_files(config) {
+            self.add_file_to_read(file);
+        }
+        if has_images(config) {
+            self.add(Path::new(CEPH), Access::Read);
+        }
+        for file in config.ceph.iter().flat_map(|cluster| [&cluster.conf, &cluster.keyring]).flatten() {
             self.add_file_to_read(file);
         }
         let disks = config.subsystems.iter().flat_map(|one| &one.namespaces);

@@ -45,6 +45,9 @@ use signals::Signals;
 /// How often the service looks after its cores.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How long clusters may take to let this process go.
+const BACKINGS_LIMIT: Duration = Duration::from_secs(3);
+
 /// What the cores get beyond the limit of a drain before the process ends without them.
 const DRAIN_GRACE: Duration = Duration::from_secs(2);
 
@@ -244,7 +247,9 @@ pub fn serve<R: Running>(
         advertiser.update(serving && discovery.mdns, &target.served(), discovery.nqn.as_deref());
     };
     let reload = || control.reload("SIGHUP");
-    watch(running, &target, &drain_timeout, &signals, reload, advertise)
+    let outcome = watch(running, &target, &drain_timeout, &signals, reload, advertise);
+    target.backings.close(BACKINGS_LIMIT);
+    outcome
 }
 
 /// What is being written is whole before the process ends, within a limit. What merely hangs is left behind.

@@ -6,7 +6,7 @@ use ringfab_block::Backing;
 use ringfab_memory::SharedMemory;
 
 use super::Target;
-use crate::backings;
+use crate::backings::Backings;
 use crate::config::{NamespaceConfig, Source, SubsystemConfig};
 use crate::identity::Identity;
 use crate::known_disks::{Content, Identifiers, KnownDisk};
@@ -86,7 +86,7 @@ impl Target {
         identity: &Identity,
     ) -> Result<Arc<Namespace>, TargetError> {
         let nsid = config.nsid;
-        let backing = backing(nqn, config, self.cores)?;
+        let backing = backing(nqn, config, &self.backings)?;
         let given = (config.nguid, config.uuid);
         let content = match given {
             (Some(_), Some(_)) => Content::made(&backing, None),
@@ -109,15 +109,15 @@ impl Target {
     }
 }
 
-fn backing(nqn: &str, config: &NamespaceConfig, cores: usize) -> Result<Backing, TargetError> {
-    if let Some(driver) = backings::driver_of(config, cores) {
+fn backing(nqn: &str, config: &NamespaceConfig, backings: &Backings) -> Result<Backing, TargetError> {
+    if let Some(driver) = backings.driver_of(config) {
         return Ok(Backing::Device(driver));
     }
     Ok(match &config.source {
         Source::File { path, direct } => {
             Backing::File { path: path.clone(), direct: *direct, read_only: config.read_only }
         }
-        Source::Nbd(_) | Source::Device(_) => unreachable!("they have drivers"),
+        Source::Nbd(_) | Source::Rbd(_) | Source::Device(_) => unreachable!("they have drivers"),
         Source::Null(bytes) => Backing::Null { bytes: *bytes },
         Source::Memory(bytes) => {
             let refused = |reason: String| TargetError::Memory {

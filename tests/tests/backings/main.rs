@@ -1,20 +1,31 @@
 //! Namespaces whose disks are on other machines, or in other programs: what hosts and administrators see of them.
 
+#[path = "../../../common/rbd/tests/rbd/cluster.rs"]
+#[expect(dead_code, reason = "the tests of the driver use more of it")]
+mod ceph;
 #[path = "../kill/load.rs"]
 #[expect(dead_code, reason = "the tests that kill targets use more of it")]
 mod load;
 mod nbd;
+mod rbd;
 #[path = "../../../common/nbd/tests/server/mod.rs"]
 #[expect(dead_code, reason = "the tests of the driver use more of it")]
 mod server;
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, ReconnectPolicy, Url};
 use ringfab_tests::{NQN, Service, free_port, program, wait_until};
 use serde_json::Value;
+
+/// For what `ceph` waits for.
+mod core {
+    /// Whoever waits longer than this waits for ever.
+    pub(crate) const PATIENCE: super::Duration = super::Duration::from_secs(120);
+}
 
 /// A target in a process of its own, with its control socket, on two cores.
 struct Target {
@@ -60,6 +71,28 @@ impl Target {
         let mut options = ConnectOptions::new(url, host);
         options.reconnect = reconnect;
         Controller::connect(options, EngineOptions::default()).expect("attached")
+    }
+}
+
+/// What every disk does, as two hosts see it.
+fn exercise(target: &Target) {
+    const MIB: u64 = 1 << 20;
+    let hosts = [target.attach(), target.attach()];
+    for (number, host) in hosts.iter().enumerate() {
+        let offset = number as u64 * MIB;
+        let written: Vec<u8> = (0..MIB).map(|at| (at >> 9) as u8 ^ number as u8).collect();
+        host.write_at(1, offset, &written, number == 1).expect("written");
+        host.flush(1).expect("flushed");
+        let mut read = vec![0; written.len()];
+        hosts[1 - number].read_at(1, offset, &mut read).expect("read by the other host");
+        assert!(read == written, "host {number}");
+    }
+    hosts[0].write_zeroes(1, 4096, 8192, true).expect("zeroed");
+    let mut read = vec![1; 8192];
+    hosts[1].read_at(1, 4096, &mut read).expect("read");
+    assert!(read.iter().all(|byte| *byte == 0));
+    for host in hosts {
+        host.detach().expect("detached");
     }
 }
 

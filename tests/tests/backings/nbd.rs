@@ -9,7 +9,7 @@ use ringfab_tests::{NQN, free_port, wait_until};
 
 use crate::load::{IMAGE_BYTES, Load, PATIENT, seed};
 use crate::server::{Place, Server, require};
-use crate::{Target, check};
+use crate::{Target, check, exercise};
 
 const MIB: u64 = 1 << 20;
 
@@ -18,27 +18,6 @@ const ROUNDS: u32 = 5;
 
 fn table(server: &Server, more: &str) -> String {
     format!("[[subsystem.namespace]]\nnbd = {:?}\n{more}\n", server.address())
-}
-
-/// What every disk does, as a host sees it.
-fn exercise(target: &Target) {
-    let hosts = [target.attach(), target.attach()];
-    for (number, host) in hosts.iter().enumerate() {
-        let offset = number as u64 * MIB;
-        let written: Vec<u8> = (0..MIB).map(|at| (at >> 9) as u8 ^ number as u8).collect();
-        host.write_at(1, offset, &written, number == 1).expect("written");
-        host.flush(1).expect("flushed");
-        let mut read = vec![0; written.len()];
-        hosts[1 - number].read_at(1, offset, &mut read).expect("read by the other host");
-        assert!(read == written, "host {number}");
-    }
-    hosts[0].write_zeroes(1, 4096, 8192, true).expect("zeroed");
-    let mut read = vec![1; 8192];
-    hosts[1].read_at(1, 4096, &mut read).expect("read");
-    assert!(read.iter().all(|byte| *byte == 0));
-    for host in hosts {
-        host.detach().expect("detached");
-    }
 }
 
 #[test]

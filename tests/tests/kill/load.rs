@@ -87,6 +87,16 @@ impl Load {
         }
     }
 
+    /// Has its threads come to an end.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        while !self.writers.iter().all(JoinHandle::is_finished) {
+            assert!(begun.elapsed() < PATIENCE, "the load does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Stops it, and looks that every sector of the image is what was acknowledged.
     pub(crate) fn finish(self, image: &std::path::Path) {
         self.stop.store(true, Ordering::Relaxed);

@@ -4,19 +4,23 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ringfab_nbd::AddressError;
+use ringfab_rbd::{ImageSpec, SpecError};
 
 use super::process::absolute_path;
 use super::subsystem::Once;
 use super::{Errors, Reader, or};
 use crate::config::reader::At;
-use crate::config::{NbdBacking, Source};
+use crate::config::{NbdBacking, RbdBacking, Source};
 use crate::disk_identity::Sharing;
 
 /// The keys that say how an NBD export is used.
 const NBD_KEYS: [&str; 3] = ["write_through", "reconnect_delay_s", "replay_delay_s"];
 
+/// Those of an RBD image.
+const RBD_KEYS: [&str; 1] = ["cluster"];
+
 /// The kinds, of which there is exactly one.
-const KINDS: [&str; 4] = ["path", "nbd", "memory", "null"];
+const KINDS: [&str; 5] = ["path", "nbd", "rbd", "memory", "null"];
 
 /// What stands behind the namespace of a table.
 pub(super) fn source(
@@ -31,23 +35,28 @@ pub(super) fn source(
     let written: Vec<_> = written.into_iter().flatten().collect();
     let direct = direct(reader, errors);
     let sharing = Sharing::new(read_only, shared.is_some_and(|shared| shared.value));
-    let is_nbd = matches!(written.as_slice(), [("nbd", _)]);
-    let only_nbd = NBD_KEYS.iter().filter_map(|key| Some((*key, reader.any(key)?.span())));
-    for (key, span) in only_nbd.filter(|_| !is_nbd) {
-        errors.add(&span, reader.key(key), "has no meaning without nbd");
+    for (kind, keys) in [("nbd", &NBD_KEYS[..]), ("rbd", &RBD_KEYS[..])] {
+        let is_kind = matches!(written.as_slice(), [(one, _)] if *one == kind);
+        let own = keys.iter().filter_map(|key| Some((*key, reader.any(key)?.span())));
+        for (key, span) in own.filter(|_| !is_kind) {
+            errors.add(&span, reader.key(key), format!("has no meaning without {kind}"));
+        }
     }
     match written.as_slice() {
         [] => {
-            let what = "write one of path, nbd = \"nbd://HOST/EXPORT\", memory = \"1GiB\" or null = \"1TiB\"";
+            let what = "write one of path, nbd = \"nbd://HOST/EXPORT\", rbd = \"POOL/IMAGE\", memory = \"1GiB\" or null = \"1TiB\"";
             reader.missing(&KINDS, what);
             None
         }
         [("path", _)] => file(reader, or(direct, true), sharing, once, errors),
-        [("nbd", _)] => {
+        [(key @ ("nbd" | "rbd"), _)] => {
             if let Some(direct) = direct {
-                errors.add(&direct.span, reader.key("direct"), "has no meaning with nbd");
+                errors.add(&direct.span, reader.key("direct"), format!("has no meaning with {key}"));
             }
-            nbd(reader, sharing, once, errors)
+            match *key {
+                "nbd" => nbd(reader, sharing, once, errors),
+                _ => rbd(reader, sharing, once, errors),
+            }
         }
         [(key, _)] => {
             if let Some(direct) = direct {
@@ -103,6 +112,35 @@ fn nbd(
             None
         }
     }
+}
+
+/// An image of a Ceph cluster. A snapshot is said to be one for reading, since nobody can write to it.
+fn rbd(
+    reader: &Reader<'_>,
+    sharing: Sharing,
+    once: &mut Once<'_>,
+    errors: &mut Errors<'_>,
+) -> Option<Source> {
+    let cluster = reader.string("cluster", errors);
+    let cluster = cluster.map_or_else(|| RbdBacking::CLUSTER.to_owned(), |cluster| cluster.value);
+    let text = reader.string("rbd", errors)?;
+    let image: ImageSpec = match text.value.parse() {
+        Ok(image) => image,
+        Err(error) => {
+            errors.add(&text.span, reader.key("rbd"), SpecError::to_string(&error));
+            return None;
+        }
+    };
+    if image.snapshot().is_some() && sharing != Sharing::ReadOnly {
+        errors.add(
+            &text.span,
+            reader.key("rbd"),
+            "is a snapshot, which nobody can write: add read_only = true",
+        );
+    }
+    let backing = RbdBacking { image, cluster };
+    once.remote(&At { value: backing.to_string(), span: text.span }, sharing, reader.key("rbd"), errors);
+    Some(Source::Rbd(backing))
 }
 
 /// The page cache costs memory and hides errors until a flush: who wants it says so twice.

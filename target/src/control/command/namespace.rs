@@ -89,7 +89,7 @@ pub enum NamespaceCommand {
 
 /// A namespace to add.
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("source").required(true).args(["path", "nbd", "memory", "null"])))]
+#[command(group(ArgGroup::new("source").required(true).args(["path", "nbd", "rbd", "memory", "null"])))]
 pub struct AddArguments {
     /// The file or block device. The target must be able to open it.
     path: Option<PathBuf>,
@@ -99,6 +99,12 @@ pub struct AddArguments {
     /// Have the NBD server put each write on stable storage before it is acknowledged.
     #[arg(long, requires = "nbd")]
     write_through: bool,
+    /// Serve an image of a Ceph cluster instead: POOL/IMAGE or POOL/NAMESPACE/IMAGE; with @SNAPSHOT, read only.
+    #[arg(long, value_name = "IMAGE")]
+    rbd: Option<String>,
+    /// The cluster of the image, if it is not "ceph".
+    #[arg(long, value_name = "NAME", requires = "rbd")]
+    cluster: Option<String>,
     /// Serve this much memory of the target instead.
     #[arg(long, value_name = "SIZE")]
     memory: Option<String>,
@@ -144,6 +150,8 @@ impl AddArguments {
         }
         set("nbd", self.nbd.map(Value::from));
         set("write_through", self.write_through.then(|| Value::from(true)));
+        set("rbd", self.rbd.map(Value::from));
+        set("cluster", self.cluster.map(Value::from));
         set("memory", self.memory.map(Value::from));
         set("null", self.null.map(Value::from));
         set("nsid", self.nsid.map(Value::from));
