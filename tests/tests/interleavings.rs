@@ -278,9 +278,9 @@ fn io_of_a_controller_that_has_ended_stays_refused_whatever_other_cores_decide()
             }),
         ];
         gate.end();
-        assert_eq!((gate.get(), gate.has_ended()), (IoAccess::Refused, true));
+        assert_eq!((gate.get(), gate.has_ended()), (IoAccess::Ended, true));
         threads.into_iter().for_each(|thread| thread.join().expect("a core ends"));
-        assert_eq!(gate.get(), IoAccess::Refused);
+        assert_eq!(gate.get(), IoAccess::Ended);
     });
 }
 

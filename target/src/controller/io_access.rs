@@ -8,8 +8,10 @@ use crate::sync::{AtomicU8, Ordering};
 /// What I/O commands of a controller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoAccess {
-    /// They end with Command Sequence Error.
+    /// They end with Command Sequence Error: the host has not enabled the controller, or has shut it down.
     Refused,
+    /// The controller has ended, and its connections are ending. The host did nothing wrong: it may try again elsewhere.
+    Ended,
     /// They run.
     Allowed,
     /// They run, except on disks that still work for earlier connections of the host. See `Controller::is_fenced`.
@@ -38,6 +40,7 @@ impl IoGate {
         match self.0.load(Ordering::Acquire) {
             ALLOWED => IoAccess::Allowed,
             FENCED => IoAccess::Fenced,
+            ENDED => IoAccess::Ended,
             _ => IoAccess::Refused,
         }
     }

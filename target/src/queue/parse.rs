@@ -78,8 +78,10 @@ impl Attachment {
     #[inline(always)]
     fn parse(&self, resources: &Resources, command: &SubmissionEntry) -> Result<(Action, Transfer), Failure> {
         let controller = &self.controller;
-        if controller.io_access() == IoAccess::Refused {
-            return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR));
+        match controller.io_access() {
+            IoAccess::Allowed | IoAccess::Fenced => {}
+            IoAccess::Refused => return Err(Failure::new(Status::COMMAND_SEQUENCE_ERROR)),
+            IoAccess::Ended => return Err(Failure::transient(Status::INTERNAL_PATH_ERROR)),
         }
         let namespace = |nsid| self.namespace(resources, nsid).map(|namespace| NamespaceView::of(namespace));
         let nsid = command.nsid.get();

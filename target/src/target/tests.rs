@@ -324,7 +324,7 @@ fn a_controller_goes_with_its_admin_queue_and_its_identifier_comes_again_last() 
     let target = target();
     let first = enabled(&target, DISK);
     target.admin_ended(&first);
-    assert_eq!(first.io_access(), IoAccess::Refused);
+    assert_eq!(first.io_access(), IoAccess::Ended);
     assert!(target.controllers().is_empty());
     assert_eq!(parameter(Connect::queue(1, first.id(), DISK, FRIEND).send(&target)), 16 | IN_DATA);
     assert_ne!(enabled(&target, DISK).id(), first.id());
@@ -359,7 +359,7 @@ fn a_reset_ends_io_and_a_silent_host_expires_unless_it_has_traffic() {
     assert!(controller.expired(at(12)));
     assert_eq!(controller.io_access(), IoAccess::Allowed);
     controller.end();
-    assert_eq!(controller.io_access(), IoAccess::Refused);
+    assert_eq!(controller.io_access(), IoAccess::Ended);
 }
 
 #[test]

@@ -108,6 +108,8 @@ def work(folder, seed, steps, notes):
     worker = Worker(folder, seed)
     for _ in range(steps):
         worker.step()
+    while len(worker.files) < 2:
+        worker.make()
     with open(notes, "w") as file:
         json.dump(worker.books(), file)
 

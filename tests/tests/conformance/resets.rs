@@ -248,6 +248,19 @@ fn an_instance_is_reset_and_not_what_has_its_controller_identifier() {
 }
 
 #[test]
+fn a_command_that_comes_while_its_controller_ends_may_be_tried_elsewhere() {
+    let mut two = two();
+    let cntlid = two.lost.instance.cntlid;
+    let controller = two.target.target.controllers().into_iter().find(|one| one.id() == cntlid);
+    controller.expect("it is there").end();
+    let write = SubmissionEntry::write(1, 1, 0, 1, false);
+    two.lost.io[0].say(&capsule(none(), write, &[1; BLOCK]));
+    let pdu = two.lost.io[0].hear();
+    let response = CapsuleResp::read_from_bytes(&pdu.header).expect("as long as one").cqe;
+    assert_eq!(response.status(), Status::INTERNAL_PATH_ERROR, "a path's error, without Do Not Retry");
+}
+
+#[test]
 fn an_io_queue_that_is_lost_takes_its_controller_along_and_the_host_is_told_by_another() {
     let mut two = two();
     let image = Arc::clone(&two.image);
