@@ -324,7 +324,7 @@ fn no_answer_is_lost_or_taken_twice_and_the_core_hears_of_those_that_it_has_not_
         let mut taken = Vec::new();
         list.take(|answer| taken.push((answer.slot(), answer.result())));
         let (early, takes) = (taken.len(), u32::from(!taken.is_empty()));
-        threads.map(|thread| thread.join().expect("it ends"));
+        threads.into_iter().for_each(|thread| thread.join().expect("it ends"));
         list.take(|answer| taken.push((answer.slot(), answer.result())));
         taken.sort_unstable();
         assert_eq!(taken, [(0, 5), (1, 6)]);

@@ -131,7 +131,9 @@ fn script(what: &str, folder: &Path, arguments: &[&str]) {
 }
 
 fn script_path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/scripts/ceph.sh")
+    let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let mut scripts = folders.map(|folder| folder.join("tests/scripts/ceph.sh"));
+    scripts.find(|script| script.exists()).expect("the script of the project")
 }
 
 /// Starts the cluster, and a process that ends it when this one is gone, however that ends.
