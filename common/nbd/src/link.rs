@@ -119,7 +119,7 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn violation(reason: impl ToString) -> Self {
+    pub(crate) fn violation(reason: &impl ToString) -> Self {
         Self { reason: reason.to_string(), server_knows: false }
     }
 
@@ -365,7 +365,7 @@ impl Link {
         self.timers[usize::from(kind - kind::RETRY)] = None;
         match kind {
             kind::RETRY if matches!(self.state, State::Connecting(_)) => {
-                self.end(reactor, End::violation("the server does not answer"))
+                self.end(reactor, End::violation(&"the server does not answer"))
             }
             kind::RETRY => {
                 self.connect(reactor);
@@ -385,7 +385,7 @@ impl Link {
         let outcome = handshake.receive(bytes);
         self.unsaid.extend(handshake.take_output());
         let info = match outcome {
-            Err(error) => return self.end(reactor, End::violation(error)),
+            Err(error) => return self.end(reactor, End::violation(&error)),
             Ok(None) => {
                 self.say(reactor);
                 self.receive_more(reactor);
@@ -394,10 +394,10 @@ impl Link {
             Ok(Some(info)) => info,
         };
         if let Some(objection) = self.session.objection(&info) {
-            return self.end(reactor, End::violation(objection));
+            return self.end(reactor, End::violation(&objection));
         }
         if self.session.learn(info) == Change::Shrunk {
-            let _ended = self.end(reactor, End::violation("the export has become smaller"));
+            let _ended = self.end(reactor, End::violation(&"the export has become smaller"));
             return News::Shrunk;
         }
         self.open_with(reactor, info);
@@ -410,7 +410,7 @@ impl Link {
                 self.open_with(reactor, info);
                 News::Up
             }
-            _ => self.end(reactor, End::violation("the relay says something else")),
+            _ => self.end(reactor, End::violation(&"the relay says something else")),
         }
     }
 

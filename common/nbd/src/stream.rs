@@ -27,9 +27,9 @@ impl Stream {
     /// # Errors
     /// What the system or the server refuses, or that it takes too long.
     pub(crate) fn connect(target: &Target, export: &str, wanted: Wanted) -> io::Result<(Self, ExportInfo)> {
-        let mut stream = Self::open(target)?;
+        let stream = Self::open(target)?;
         stream.set_limit(Some(HANDSHAKE_LIMIT))?;
-        let info = shake_hands(&mut stream, export, wanted)?;
+        let info = shake_hands(&stream, export, wanted)?;
         stream.set_limit(None)?;
         Ok((stream, info))
     }

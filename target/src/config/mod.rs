@@ -371,9 +371,9 @@ pub enum Source {
     /// Nothing, of a size in bytes: reads give zeroes and writes are forgotten.
     Null(u64),
     /// An export of an NBD server.
-    Nbd(NbdBacking),
+    Nbd(Box<NbdBacking>),
     /// An image of a Ceph cluster.
-    Rbd(RbdBacking),
+    Rbd(Box<RbdBacking>),
     /// A device of a program that embeds the target; no file names one.
     Device(DriverHandle),
 }

@@ -1,6 +1,7 @@
 //! Servers of other people, which end with the test.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -27,16 +28,24 @@ pub(crate) struct Server {
     child: Option<Child>,
 }
 
-/// Whether a program is there. Where all tools are required, one that is not is a failure.
+/// Whether a program is there. Where all tools are required, one that is not is a failure; else it is said here and in
+/// the file that `RINGFAB_NOT_RUN` names, if it does.
+#[expect(clippy::print_stderr, reason = "whoever runs the tests must see what did not run")]
 pub(crate) fn require(program: &str) -> Option<()> {
     let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
         .chain([PathBuf::from("/usr/sbin")])
         .any(|folder| folder.join(program).is_file());
-    assert!(found || std::env::var_os("RINGFAB_REQUIRE_TOOLS").is_none(), "{program} is not installed");
-    if !found {
-        eprintln!("NOT RUN: {program} is not installed");
+    if found {
+        return Some(());
     }
-    found.then_some(())
+    let why = format!("exports of NBD servers: {program} is not installed (tests/scripts/install.sh test)");
+    assert!(std::env::var_os("RINGFAB_REQUIRE_TOOLS").is_none(), "NOT RUN: {why}");
+    eprintln!("NOT RUN: {why}");
+    if let Some(path) = std::env::var_os("RINGFAB_NOT_RUN") {
+        let mut file = std::fs::File::options().append(true).create(true).open(path).expect("the file");
+        writeln!(file, "{why}").expect("it can be written");
+    }
+    None
 }
 
 impl Server {

@@ -107,7 +107,7 @@ impl ReplyHead {
             chunk::NONE => (0, length == 0),
             chunk::OFFSET_DATA => (8, length > 8),
             chunk::OFFSET_HOLE => (12, length == 12),
-            _ if is_error(kind) => (4, length >= 6 && length <= ERROR_BYTES_MAX),
+            _ if is_error(kind) => (4, (6..=ERROR_BYTES_MAX).contains(&length)),
             _ => return Err(Violation::ChunkKind(kind)),
         };
         if !possible {

@@ -105,7 +105,8 @@ fn nbd(
     match text.value.parse() {
         Ok(address) => {
             once.remote(&text, sharing, reader.key("nbd"), errors);
-            Some(Source::Nbd(NbdBacking { address, write_through, reconnect_delay, replay_delay }))
+            let backing = NbdBacking { address, write_through, reconnect_delay, replay_delay };
+            Some(Source::Nbd(Box::new(backing)))
         }
         Err(error) => {
             errors.add(&text.span, reader.key("nbd"), AddressError::to_string(&error));
@@ -140,7 +141,7 @@ fn rbd(
     }
     let backing = RbdBacking { image, cluster };
     once.remote(&At { value: backing.to_string(), span: text.span }, sharing, reader.key("rbd"), errors);
-    Some(Source::Rbd(backing))
+    Some(Source::Rbd(Box::new(backing)))
 }
 
 /// The page cache costs memory and hides errors until a flush: who wants it says so twice.
