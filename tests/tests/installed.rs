@@ -13,7 +13,8 @@ const ROOTS: [&str; 14] =
     ["bin", "dev", "etc", "home", "lib", "mnt", "opt", "proc", "run", "sbin", "srv", "sys", "usr", "var"];
 
 /// What is named and not installed, and who has it. A name ends with a slash where all that is below it is meant.
-const OF_OTHERS: [(&str, &str); 22] = [
+const OF_OTHERS: [(&str, &str); 23] = [
+    ("/etc/ceph/", "made by whoever has a cluster"),
     ("/dev/", "the kernel's"),
     ("/proc/", "the kernel's"),
     ("/sys/", "the kernel's"),

@@ -2,8 +2,10 @@
 //! [`Driver`](ringfab_block::Driver) of block devices.
 //!
 //! Each core has a connection of its own, made and used on the core's reactor. What has been read is received where it
-//! is to be. Where an export allows only one connection, a thread has it, and cores speak with that thread. When the server goes, operations wait while their core connects again, up to a limit, and what was not
-//! answered is asked for again.
+//! is to be. Where an export allows only one connection, a thread has it, and cores speak with that thread.
+//!
+//! When the server goes, operations wait while their core connects again, up to a limit, and what was not answered is
+//! asked for again.
 //!
 //! What was written and not flushed when a connection ended may be gone. All cores share one account of that
 //! ([`Durability`](durability::Durability)): no flush succeeds then before the device was reopened.

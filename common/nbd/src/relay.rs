@@ -1,8 +1,8 @@
 //! One connection to the server for several cores, where an export allows no more.
 //!
 //! Each core has a socket to a thread here, over which it speaks the same protocol. The thread passes requests on, with
-//! numbers of the relay's own; another thread brings the replies to the cores. So a flush of any core covers what all of
-//! them have written. When the server goes, all of these sockets end.
+//! numbers of the relay's own; another thread brings the replies to the cores. So a flush of any core covers what all
+//! of them have written. When the server goes, all of these sockets end.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead as _, BufReader, BufWriter, Read as _, Write};

@@ -296,7 +296,7 @@ fn the_full_example_shows_the_defaults_it_claims() {
     listener.congestion = None;
     assert_eq!(listener, minimal.listeners[0]);
     assert_eq!(full.subsystems[0].namespaces[1].nsid, 2);
-    assert_eq!(full.subsystems[1].namespaces[1].source, Source::Null(1 << 40));
+    assert_eq!(full.subsystems[1].namespaces[3].source, Source::Null(1 << 40));
 }
 
 #[test]

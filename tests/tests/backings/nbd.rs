@@ -134,7 +134,10 @@ fn no_flush_succeeds_after_a_server_went_with_writes_until_somebody_has_looked()
     hosts[1].flush(1).expect("nothing was lost");
     hosts[1].write_at(1, 4096, &[3; 4096], false).expect("written");
     server.restart();
-    let is_write_fault = |outcome: Result<(), IoError>| matches!(outcome, Err(IoError::Status(status)) if status.code() == Status::WRITE_FAULT);
+    let is_write_fault = |outcome: Result<(), IoError>| {
+        let Err(IoError::Status(status)) = outcome else { return false };
+        status.code() == Status::WRITE_FAULT
+    };
     for host in hosts.iter().chain(&hosts) {
         assert!(is_write_fault(host.flush(1)));
     }

@@ -29,7 +29,7 @@ fn wrong_values_name_the_option_the_value_and_what_is_allowed() {
     }
     for (arguments, words) in [
         (&["--color", "red", "status"][..], "[possible values: auto, always, never]"),
-        (&["namespace", "add"], "<PATH|--memory <SIZE>|--null <SIZE>>"),
+        (&["namespace", "add"], "<PATH|--nbd <ADDRESS>|--rbd <IMAGE>|--memory <SIZE>|--null <SIZE>>"),
         (&["namespace", "add", "/x", "--null", "1G"], "cannot be used with"),
     ] {
         let wrong = output(&mut ringfab_target(arguments));

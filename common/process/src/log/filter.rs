@@ -6,7 +6,7 @@ use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
 /// The parts of our programs: nothing else that is linked into them logs. A part has modules, as `::` says.
-const PARTS: [&str; 16] = [
+const PARTS: [&str; 18] = [
     "ringfab",
     "ringfab_auth",
     "ringfab_base",
@@ -17,8 +17,10 @@ const PARTS: [&str; 16] = [
     "ringfab_fuse",
     "ringfab_initiator",
     "ringfab_memory",
+    "ringfab_nbd",
     "ringfab_process",
     "ringfab_proto",
+    "ringfab_rbd",
     "ringfab_reactor",
     "ringfab_spec",
     "ringfab_target",

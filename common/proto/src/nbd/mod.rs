@@ -1,5 +1,6 @@
 //! The bytes of the NBD protocol (doc/proto.md of the NetworkBlockDevice project), for servers and clients. All numbers
-//! are big endian. Here is what both need and what servers write; [`ClientHandshake`] and [`ReplyHead`] are for clients.
+//! are big endian. Here is what both need and what servers write; [`ClientHandshake`] and [`ReplyHead`] are for
+//! clients.
 
 mod client_handshake;
 mod reply_head;
