@@ -10,7 +10,8 @@ use crate::sync::{AtomicU8, Ordering};
 pub(crate) enum IoAccess {
     /// They end with Command Sequence Error: the host has not enabled the controller, or has shut it down.
     Refused,
-    /// The controller has ended, and its connections are ending. The host did nothing wrong: it may try again elsewhere.
+    /// The controller has ended, and its connections are ending. The host did nothing wrong: it may try again
+    /// elsewhere.
     Ended,
     /// They run.
     Allowed,

@@ -44,7 +44,8 @@ pub(super) fn source(
     }
     match written.as_slice() {
         [] => {
-            let what = "write one of path, nbd = \"nbd://HOST/EXPORT\", rbd = \"POOL/IMAGE\", memory = \"1GiB\" or null = \"1TiB\"";
+            let what = "write one of path, nbd = \"nbd://HOST/EXPORT\", rbd = \"POOL/IMAGE\", \
+                        memory = \"1GiB\" or null = \"1TiB\"";
             reader.missing(&KINDS, what);
             None
         }
