@@ -1,7 +1,5 @@
 //! Exports of NBD servers.
 
-use std::time::Duration;
-
 use ringfab_initiator::IoError;
 use ringfab_spec::Status;
 use ringfab_tests::world::content::Random;
@@ -55,12 +53,12 @@ fn nothing_is_lost_when_a_server_is_killed_that_writes_through() {
     let controller = target.attach_with(PATIENT);
     let load = Load::start(&controller, seed);
     for round in 0..ROUNDS {
-        load.wait_for_more(round);
-        // At any moment of the load.
-        std::thread::sleep(Duration::from_millis(random.below(300)));
+        load.wait_for_a_moment(&mut random, round);
         server.kill();
-        // Away for any time.
-        std::thread::sleep(Duration::from_millis(random.below(300)));
+        // It is back before that is seen, or after.
+        if random.one_in(2) {
+            wait_until("it is missed", || target.state() == "unreachable");
+        }
         server.start();
     }
     load.finish(&server.image());
@@ -82,9 +80,7 @@ fn nothing_is_lost_when_the_target_is_killed() {
     let controller = target.attach_with(PATIENT);
     let load = Load::start(&controller, seed);
     for round in 0..ROUNDS {
-        load.wait_for_more(round);
-        // At any moment of the load.
-        std::thread::sleep(Duration::from_millis(random.below(300)));
+        load.wait_for_a_moment(&mut random, round);
         target.service.kill();
         target = start();
     }

@@ -1,7 +1,6 @@
 //! Images of a Ceph cluster.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use ringfab_initiator::IoError;
 use ringfab_spec::Status;
@@ -67,9 +66,7 @@ fn nothing_is_lost_when_an_osd_dies_and_when_the_target_does() {
     let controller = target.attach_with(PATIENT);
     let load = Load::start(&controller, seed);
     for round in 0..4 {
-        load.wait_for_more(round);
-        // At any moment of the load.
-        std::thread::sleep(Duration::from_millis(random.below(300)));
+        load.wait_for_a_moment(&mut random, round);
         if round % 2 == 0 {
             // Always the same: it has lost its objects, and the other one is to keep them.
             ceph.osd("kill", 0);

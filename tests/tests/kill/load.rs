@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, ReconnectPolicy, Url};
 use ringfab_tests::world::checker::{Checker, Outcome};
 use ringfab_tests::world::content::{Random, SECTOR_BYTES, fill};
-use ringfab_tests::{NQN, PATIENCE};
+use ringfab_tests::{NQN, wait_until};
 
 /// Threads of a load.
 const WRITERS: u64 = 4;
@@ -18,6 +18,9 @@ const WRITERS: u64 = 4;
 const SECTORS: u64 = 512;
 /// The most sectors of one command.
 const SECTORS_MAX: u64 = 128;
+
+/// Commands among which a moment of a load is chosen.
+const MOMENTS: u64 = 200;
 
 /// Bytes of an image that holds all of it.
 pub(crate) const IMAGE_BYTES: u64 = WRITERS * SECTORS * SECTOR_BYTES as u64;
@@ -76,25 +79,19 @@ impl Load {
         Self { writers: writers.collect(), stop, commands }
     }
 
-    /// Waits until it runs: that commands end which began after this call.
-    pub(crate) fn wait_for_more(&self, round: u32) {
+    /// Waits until it runs, that is until commands end which began after this call, and then until any moment of it.
+    pub(crate) fn wait_for_a_moment(&self, random: &mut Random, round: u32) {
         // Those that were running already may end without the target: one for each writer.
-        let enough = self.commands.load(Ordering::Relaxed) + 2 * WRITERS;
-        let deadline = Instant::now() + PATIENCE;
-        while self.commands.load(Ordering::Relaxed) < enough {
-            assert!(Instant::now() < deadline, "round {round}: the load does not run");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let more = 2 * WRITERS + random.below(MOMENTS);
+        let enough = self.commands.load(Ordering::Relaxed) + more;
+        let is_there = || self.commands.load(Ordering::Relaxed) >= enough;
+        wait_until(&format!("round {round}: the load runs"), is_there);
     }
 
     /// Has its threads come to an end.
     pub(crate) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
-        let begun = Instant::now();
-        while !self.writers.iter().all(JoinHandle::is_finished) {
-            assert!(begun.elapsed() < PATIENCE, "the load does not end");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("the load ends", || self.writers.iter().all(JoinHandle::is_finished));
     }
 
     /// Stops it, and looks that every sector of the image is what was acknowledged.

@@ -26,9 +26,7 @@ fn goes_away(what: &str, caching: Caching, mut leave: impl FnMut(&mut Service)) 
     let controller = attach(port, PATIENT);
     let load = Load::start(&controller, seed);
     for round in 0..ROUNDS {
-        load.wait_for_more(round);
-        // At any moment of the load.
-        std::thread::sleep(Duration::from_millis(50 + random.below(400)));
+        load.wait_for_a_moment(&mut random, round);
         leave(&mut target);
         // Away for any time.
         std::thread::sleep(Duration::from_millis(random.below(100)));
