@@ -102,7 +102,7 @@ impl NbdDevice {
             let taken = match open.inbound.next(staging) {
                 Ok(Some(arrived)) => self.take(&arrived),
                 Ok(None) => return self.link.receive_more(reactor),
-                Err(violation) => Err(End::violation(&violation)),
+                Err(violation) => Err(End::by_us(&violation)),
             };
             if let Err(end) = taken {
                 let news = self.link.end(reactor, end);
@@ -132,7 +132,7 @@ impl NbdDevice {
             }
             ReplyHead::Simple { errno: 0, cookie } if matches!(in_flight.work, Work::Read { .. }) => {
                 if structured {
-                    return Err(End::violation(&"a read is answered without structure"));
+                    return Err(End::by_us(&"a read is answered without structure"));
                 }
                 let (at, length) = (in_flight.disk_offset(), in_flight.asked);
                 self.expect(Range { cookie, offset: at, length }, true)
@@ -184,7 +184,7 @@ impl NbdDevice {
         let id = id_of(cookie);
         match self.in_flight.get_mut(id) {
             Some(in_flight) if in_flight.batch != 0 && !in_flight.is_answered => Ok((id, in_flight)),
-            _ => Err(End::violation(&"a reply to no request")),
+            _ => Err(End::by_us(&"a reply to no request")),
         }
     }
 
@@ -192,7 +192,7 @@ impl NbdDevice {
     fn answered(&mut self, id: SlotId) -> Result<(), End> {
         let in_flight = self.in_flight.get_mut(id).expect("a request that is answered");
         if in_flight.is_incomplete() {
-            return Err(End::violation(&"a read is answered without all of its bytes"));
+            return Err(End::by_us(&"a read is answered without all of its bytes"));
         }
         in_flight.is_answered = true;
         if self.link.is_sending(in_flight.batch) {
@@ -334,7 +334,7 @@ impl NbdDevice {
 const LOST: Failure = Failure { error: BlockError::Write, errno: Some(EIO) };
 
 fn unasked() -> End {
-    End::violation(&"bytes that were not asked for")
+    End::by_us(&"bytes that were not asked for")
 }
 
 /// Bytes of the disk that belong to a request.

@@ -13,7 +13,7 @@ use crate::device::NbdDevice;
 use crate::link::Link;
 use crate::options::NbdOptions;
 use crate::relay::Relay;
-use crate::session::{Change, Session, Target};
+use crate::session::{Session, Target};
 use crate::stream::Stream;
 
 /// How often an export is asked for its size that allows several connections.
@@ -52,13 +52,11 @@ impl NbdDriver {
     }
 
     fn look_first(&self) -> io::Result<ExportInfo> {
-        let info = self.ask().inspect_err(|error| self.session.note_fault(&error.to_string()))?;
-        if let Some(objection) = self.session.objection(&info) {
-            self.session.note_fault(&objection);
-            return Err(io::Error::other(format!("the server {objection}")));
-        }
-        self.session.learn(info);
-        Ok(info)
+        let info = self.ask().and_then(|info| match self.session.admit(info) {
+            Ok(()) => Ok(info),
+            Err(refusal) => Err(io::Error::other(refusal.to_string())),
+        });
+        info.inspect_err(|error| self.session.note_fault(&error.to_string()))
     }
 
     /// Looks at an export that was served, and perhaps still is.
@@ -73,8 +71,9 @@ impl NbdDriver {
                 Some(fault) => io::Error::new(error.kind(), fault),
                 None => error,
             })?;
-            if self.session.learn(now) == Change::Shrunk {
-                tracing::error!(server = %self.session.address, "an NBD export has become smaller");
+            // The namespace goes on with what it has, as far as that is still there.
+            if let Err(refusal) = self.session.admit(now) {
+                tracing::error!(server = %self.session.address, %refusal, "an NBD export has changed");
             }
         }
         Ok(self.session.info().unwrap_or(info))

@@ -14,7 +14,7 @@ use crate::durability::Connection;
 use crate::inbound::{Inbound, STAGING_BYTES};
 use crate::options::NETWORK_LIMIT;
 use crate::relay::{READY, Relay};
-use crate::session::{Change, Session, Target};
+use crate::session::{Refusal, Session, Target};
 
 /// Kinds of reactor operations.
 pub(crate) mod kind {
@@ -119,7 +119,8 @@ pub(crate) struct End {
 }
 
 impl End {
-    pub(crate) fn violation(reason: &impl ToString) -> Self {
+    /// We end it, because of what the server has said or has not.
+    pub(crate) fn by_us(reason: &impl ToString) -> Self {
         Self { reason: reason.to_string(), server_knows: false }
     }
 
@@ -365,7 +366,7 @@ impl Link {
         self.timers[usize::from(kind - kind::RETRY)] = None;
         match kind {
             kind::RETRY if matches!(self.state, State::Connecting(_)) => {
-                self.end(reactor, End::violation(&"the server does not answer"))
+                self.end(reactor, End::by_us(&"the server does not answer"))
             }
             kind::RETRY => {
                 self.connect(reactor);
@@ -385,7 +386,7 @@ impl Link {
         let outcome = handshake.receive(bytes);
         self.unsaid.extend(handshake.take_output());
         let info = match outcome {
-            Err(error) => return self.end(reactor, End::violation(&error)),
+            Err(error) => return self.end(reactor, End::by_us(&error)),
             Ok(None) => {
                 self.say(reactor);
                 self.receive_more(reactor);
@@ -393,15 +394,16 @@ impl Link {
             }
             Ok(Some(info)) => info,
         };
-        if let Some(objection) = self.session.objection(&info) {
-            return self.end(reactor, End::violation(&objection));
+        match self.session.admit(info) {
+            Ok(()) => {
+                self.open_with(reactor, info);
+                News::Up
+            }
+            Err(refusal) => {
+                let ended = self.end(reactor, End::by_us(&refusal));
+                if refusal == Refusal::Shrunk { News::Shrunk } else { ended }
+            }
         }
-        if self.session.learn(info) == Change::Shrunk {
-            let _ended = self.end(reactor, End::violation(&"the export has become smaller"));
-            return News::Shrunk;
-        }
-        self.open_with(reactor, info);
-        News::Up
     }
 
     fn hear_relay(&mut self, reactor: &mut Reactor, bytes: &[u8]) -> News {
@@ -410,7 +412,7 @@ impl Link {
                 self.open_with(reactor, info);
                 News::Up
             }
-            _ => self.end(reactor, End::violation(&"the relay says something else")),
+            _ => self.end(reactor, End::by_us(&"the relay says something else")),
         }
     }
 

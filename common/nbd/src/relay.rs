@@ -176,7 +176,7 @@ impl Upstream {
         for target in session.resolve()? {
             match Stream::connect(&target, session.address.export(), Wanted::Use) {
                 Ok((stream, info)) => {
-                    session.admit(info).map_err(io::Error::other)?;
+                    session.admit(info).map_err(|refusal| io::Error::other(refusal.to_string()))?;
                     return Self::of(stream);
                 }
                 Err(error) => last = io::Error::new(error.kind(), format!("{target}: {error}")),

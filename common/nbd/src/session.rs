@@ -60,13 +60,25 @@ impl fmt::Display for Target {
     }
 }
 
-/// What has become of an export that was looked at again.
+/// Why an export is not used as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
-    /// It can be used as before, perhaps with another size.
-    Usable,
+pub(crate) enum Refusal {
+    /// Writes cannot be made durable one by one, as they are to be.
+    NoForceUnitAccess,
+    /// Its size is 0.
+    Nothing,
     /// It has become smaller than the disk that it is.
     Shrunk,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoForceUnitAccess => "the server has no Force Unit Access, which write_through needs",
+            Self::Nothing => "the server exports nothing: its size is 0",
+            Self::Shrunk => "the export has become smaller",
+        })
+    }
 }
 
 impl Session {
@@ -110,17 +122,24 @@ impl Session {
         self.known().info
     }
 
-    /// The server says this of the export.
-    pub(crate) fn learn(&self, info: ExportInfo) -> Change {
+    /// Takes what a server says of its export, if it can be this disk.
+    ///
+    /// # Errors
+    /// Why it cannot.
+    pub(crate) fn admit(&self, info: ExportInfo) -> Result<(), Refusal> {
+        if self.options.write_through && !info.has(export::SEND_FUA) {
+            return Err(Refusal::NoForceUnitAccess);
+        }
+        if info.bytes == 0 {
+            return Err(Refusal::Nothing);
+        }
         let mut known = self.known();
-        let shrunk = known.info.is_some_and(|before| info.bytes < before.bytes);
-        if shrunk {
-            known.fault = Some("the export has become smaller".to_owned());
+        if known.info.is_some_and(|before| info.bytes < before.bytes) {
             known.shrunk = Some(info);
-            return Change::Shrunk;
+            return Err(Refusal::Shrunk);
         }
         known.info = Some(info);
-        Change::Usable
+        Ok(())
     }
 
     /// Takes the export as it is, though it has become smaller.
@@ -128,31 +147,6 @@ impl Session {
         let mut known = self.known();
         if let Some(info) = known.shrunk.take() {
             known.info = Some(info);
-        }
-    }
-
-    /// What is wrong with what a server says of its export, for this disk.
-    pub(crate) fn objection(&self, info: &ExportInfo) -> Option<String> {
-        if self.options.write_through && !info.has(export::SEND_FUA) {
-            return Some("has no Force Unit Access, which write_through needs".to_owned());
-        }
-        if info.bytes == 0 {
-            return Some("exports nothing: its size is 0".to_owned());
-        }
-        None
-    }
-
-    /// Takes what a server says that was connected to.
-    ///
-    /// # Errors
-    /// Why the export cannot be used.
-    pub(crate) fn admit(&self, info: ExportInfo) -> Result<(), String> {
-        if let Some(objection) = self.objection(&info) {
-            return Err(objection);
-        }
-        match self.learn(info) {
-            Change::Usable => Ok(()),
-            Change::Shrunk => Err("the export has become smaller".to_owned()),
         }
     }
 

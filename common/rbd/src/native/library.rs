@@ -160,8 +160,8 @@ impl Library {
         // The larger one first: it brings the other with it, in the version that it was built for.
         let rbd = Rbd::load()?;
         let rados = Rados::load()?;
-        // Its limit went away shortly before this function came, in Ceph 18. No version number says so.
         end_without_destructors();
+        // Its limit went away shortly before this function came, in Ceph 18. No version number says so.
         let compares_stripes = Loaded::load(RBD)?.symbol("rbd_aio_compare_and_writev").is_ok();
         Ok(library.insert(Box::leak(Box::new(Self { rados, rbd, compares_stripes }))))
     }

@@ -88,6 +88,11 @@ impl Bench {
         }
     }
 
+    /// How many operations have no outcome.
+    pub(crate) const fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
     /// Waits until all that was started is over.
     pub(crate) fn finish_all(&mut self) -> Vec<Finished> {
         let at = self.reactor.clock() + PATIENCE;

@@ -1,15 +1,12 @@
 //! Exports of nbdkit and qemu-nbd over the real ring, and servers that go away.
 
-mod bench;
-#[expect(dead_code, reason = "the tests of both ends use more of it")]
-mod server;
-
 use std::time::Duration;
 
-use bench::{Bench, content};
 use ringfab_block::{BlockError, Detail, Driver as _, Operation};
 use ringfab_nbd::{NbdDriver, NbdOptions};
-use server::{Place, Server, require};
+
+use crate::bench::{Bench, content};
+use crate::server::{Place, Server, require};
 
 const BYTES: u64 = 16 << 20;
 
