@@ -141,6 +141,7 @@ want_bench() {
     want bindfs bindfs
     want fusermount3 fuse3
     want losetup mount
+    want_ceph
 }
 
 want_count() {
@@ -172,6 +173,9 @@ want_kernel() {
     want rdma iproute2
     want nvme nvme-cli
     want nbd-client nbd-client
+    want nbdkit nbdkit
+    want lvcreate lvm2
+    want dmsetup dmsetup
     want rping rdmacm-utils
     want udevadm udev
     want fio fio

@@ -1,10 +1,10 @@
 //! What we mean to reach, as data, beside what was reached. Nothing fails here.
 
 use crate::case::{
-    Case, Congestion, Disk, Fabric, Failover, Footprint, Loss, Medium, Namespace, Raw, Rw, Server, Shape,
-    Shim, Tool, Transport,
+    Backing, Case, Congestion, Disk, Engine, Fabric, Failover, Footprint, Loss, Medium, Namespace, Raw, Rw,
+    Server, Shape, Shim, Tool, Transport,
 };
-use crate::plan::{OVER_TLS, READ_4K, READ_512, STREAM_BYTES, WRITE_4K, raw_tls};
+use crate::plan::{BACKING_LOADS, OVER_TLS, READ_4K, READ_512, STREAM_BYTES, WRITE_4K, raw_tls};
 use crate::run::Run;
 use crate::sample::Metric;
 
@@ -12,7 +12,8 @@ use crate::sample::Metric;
 pub(crate) struct Bar {
     pub(crate) what: String,
     pub(crate) figure: (Case, Metric),
-    pub(crate) reference: Option<(Case, Metric)>,
+    /// If there are several, the sum of them.
+    pub(crate) references: Vec<(Case, Metric)>,
     /// Of the ratio to the reference, or of the figure itself.
     pub(crate) limit: Limit,
 }
@@ -50,10 +51,11 @@ impl Bar {
             run.spread(&case.to_string(), *metric).map(|spread| spread.median)
         };
         let figure = median(&self.figure)?;
-        let reference = match &self.reference {
-            Some(reference) => Some(median(reference).filter(|value| *value > 0.0)?),
-            None => None,
-        };
+        let references = self.references.iter().map(median).collect::<Option<Vec<f64>>>()?;
+        let reference = (!references.is_empty()).then(|| references.iter().sum::<f64>());
+        if reference.is_some_and(|reference| reference <= 0.0) {
+            return None;
+        }
         let value = reference.map_or(figure, |reference| figure / reference);
         Some(Verdict { figure, reference, value, met: self.limit.holds(value) })
     }
@@ -68,7 +70,8 @@ pub(crate) fn bars() -> Vec<Bar> {
     ];
     let without_work = each.into_iter().flat_map(without_work);
     let data = each.into_iter().flat_map(of_transport).chain(of_tls());
-    data.chain(shims()).chain(without_work).chain(start).chain(failovers()).collect()
+    let data = data.chain(shims()).chain(backings());
+    data.chain(without_work).chain(start).chain(failovers()).collect()
 }
 
 /// A loss that is told is over at once where the target resets what it had in its hands. One that is
@@ -87,7 +90,7 @@ fn failovers() -> impl Iterator<Item = Bar> {
         loads.into_iter().zip(at_most).map(move |((what, rw), at_most)| Bar {
             what: format!("two paths: {name}, {what} stand still"),
             figure: (Case::Failover(Failover { loss, rw }), Metric::Millis),
-            reference: None,
+            references: Vec::new(),
             limit: Limit::AtMost(at_most),
         })
     })
@@ -105,9 +108,38 @@ fn shims() -> impl Iterator<Item = Bar> {
             Bar {
                 what: format!("{name}: 4 KiB {what}, depth 32, memory"),
                 figure: case(ours),
-                reference: Some(case(other)),
+                references: vec![case(other)],
                 limit: Limit::AtLeast(limit),
             }
+        })
+    })
+}
+
+/// Against the engine's own client. One command at a time may take a round trip over the fabric longer.
+fn backings() -> impl Iterator<Item = Bar> {
+    let round_trip = Fabric {
+        transport: Transport::Tcp,
+        digests: false,
+        namespace: Namespace::Null,
+        rw: Rw::RandRead,
+        io_bytes: 4096,
+        depth: 1,
+        queues: 1,
+    };
+    let engines = [("nbdkit", Engine::Nbd, 0.8), ("RBD", Engine::Rbd, 0.85)];
+    engines.into_iter().flat_map(move |(name, engine, at_least)| {
+        BACKING_LOADS.iter().map(move |(rw, io_bytes, depth)| {
+            let (rw, io_bytes, depth) = (*rw, *io_bytes, *depth);
+            let case = |tool| Case::Backing(Backing { engine, tool, rw, io_bytes, depth });
+            let what = if matches!(rw, Rw::RandRead | Rw::Read) { "read" } else { "write" };
+            let what = format!("{name} over TCP: {} KiB {what}, depth {depth}", io_bytes >> 10);
+            let ([ours, own], iops) = ([Tool::Ours, Tool::Fio].map(case), Metric::Iops);
+            if depth > 1 {
+                let limit = Limit::AtLeast(at_least);
+                return Bar { what, figure: (ours, iops), references: vec![(own, iops)], limit };
+            }
+            let references = vec![(own, Metric::P50), (Case::Fabric(round_trip), Metric::P50)];
+            Bar { what, figure: (ours, Metric::P50), references, limit: Limit::AtMost(1.0) }
         })
     })
 }
@@ -135,7 +167,7 @@ fn without_work(transport: Transport) -> Vec<Bar> {
 
 fn absolute(what: impl Into<String>, footprint: Footprint, metric: Metric, at_most: f64) -> Bar {
     let figure = (Case::Footprint(footprint), metric);
-    Bar { what: what.into(), figure, reference: None, limit: Limit::AtMost(at_most) }
+    Bar { what: what.into(), figure, references: Vec::new(), limit: Limit::AtMost(at_most) }
 }
 
 fn of_transport(transport: Transport) -> Vec<Bar> {
@@ -154,7 +186,7 @@ fn of_transport(transport: Transport) -> Vec<Bar> {
     let bar = |what: &str, fabric: Fabric, metric, reference: Case, of, limit| Bar {
         what: format!("{}: {what}", transport.name().to_uppercase()),
         figure: (Case::Fabric(fabric), metric),
-        reference: Some((reference, of)),
+        references: vec![(reference, of)],
         limit,
     };
     // Against plain messages of the same sizes on a socket, and against a plain stream.
@@ -196,7 +228,7 @@ fn of_tls() -> [Bar; 4] {
     let bar = |what: &str, (fabric, shape), metric| Bar {
         what: format!("TLS: {what}"),
         figure: (Case::Fabric(fabric), metric),
-        reference: Some((raw_tls(shape), metric)),
+        references: vec![(raw_tls(shape), metric)],
         limit: Limit::AtLeast(0.65),
     };
     let [small, large] = OVER_TLS;
@@ -231,7 +263,7 @@ mod tests {
     fn every_bar_is_about_what_even_a_quick_run_measures() {
         let measured: BTreeSet<String> = cases(Extent::Quick, 0).iter().map(Case::to_string).collect();
         for bar in bars() {
-            for (case, _) in [Some(bar.figure), bar.reference].into_iter().flatten() {
+            for (case, _) in [bar.figure].into_iter().chain(bar.references) {
                 assert!(measured.contains(&case.to_string()), "{}: {case}", bar.what);
             }
         }
@@ -240,7 +272,7 @@ mod tests {
     #[test]
     fn a_bar_compares_medians_and_knows_its_direction() {
         let bar = bars().into_iter().find(|bar| bar.limit == Limit::AtMost(1.25)).expect("latency");
-        let reference = bar.reference.expect("the ping-pong");
+        let reference = bar.references[0];
         let mut run = Run::new(Facts::default());
         assert_eq!(bar.verdict(&run), None);
         for (ours, raw) in [(11.0, 10.0), (12.0, 10.0), (90.0, 10.0)] {

@@ -12,6 +12,7 @@ pub(crate) enum Case {
     Footprint(Footprint),
     Scale(Scale),
     Shim(Shim),
+    Backing(Backing),
     Disk(Disk),
 }
 
@@ -162,6 +163,26 @@ pub(crate) enum Server {
     Bindfs,
 }
 
+/// What stands beneath a namespace, from elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Backing {
+    pub(crate) engine: Engine,
+    /// Over NVMe/TCP through target and initiator, or the engine's own client in fio.
+    pub(crate) tool: Tool,
+    pub(crate) rw: Rw,
+    pub(crate) io_bytes: u32,
+    pub(crate) depth: u16,
+}
+
+/// What has the blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Engine {
+    /// nbdkit's memory plugin, on a Unix socket.
+    Nbd,
+    /// An image of a Ceph cluster in memory.
+    Rbd,
+}
+
 /// A disk alone: 4 KiB at random places around the page cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Disk {
@@ -176,7 +197,7 @@ pub(crate) struct Disk {
 pub(crate) enum Tool {
     /// The crate that the target has for it.
     Ours,
-    /// fio with io_uring, fixed buffers and registered files.
+    /// fio: for files with io_uring, fixed buffers and registered files.
     Fio,
 }
 
@@ -273,6 +294,7 @@ impl fmt::Display for Case {
             Self::Footprint(footprint) => footprint.fmt(f),
             Self::Scale(scale) => scale.fmt(f),
             Self::Shim(shim) => shim.fmt(f),
+            Self::Backing(backing) => backing.fmt(f),
             Self::Disk(disk) => disk.fmt(f),
         }
     }
@@ -375,6 +397,21 @@ impl fmt::Display for Shim {
             Server::Bindfs => "fuse bindfs",
         };
         write!(f, "shim {server} {} 4k depth 32", self.rw.name())
+    }
+}
+
+impl fmt::Display for Backing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let engine = match self.engine {
+            Engine::Nbd => "nbd",
+            Engine::Rbd => "rbd",
+        };
+        let tool = match self.tool {
+            Tool::Ours => "ringfab tcp",
+            Tool::Fio => "fio",
+        };
+        let (rw, bytes) = (self.rw.name(), Bytes(u64::from(self.io_bytes)));
+        write!(f, "backing {engine} {tool} {rw} {bytes} depth {}", self.depth)
     }
 }
 

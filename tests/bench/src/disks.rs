@@ -42,6 +42,7 @@ fn fio(setup: &Setup, case: &Disk, path: &Path) -> Result<Sample> {
     ];
     let job = Job {
         engine: &engine,
+        environment: None,
         rw: case.rw,
         io_bytes: IO_BYTES,
         depth: case.depth,

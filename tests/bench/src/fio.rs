@@ -1,5 +1,6 @@
 //! fio, as what others are measured with.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -13,6 +14,8 @@ use crate::sample::{Metric, Sample};
 pub(crate) struct Job<'a> {
     /// The engine, and what it works on.
     pub(crate) engine: &'a [String],
+    /// What is in its environment, if something has to be.
+    pub(crate) environment: Option<(&'a str, &'a Path)>,
     pub(crate) rw: Rw,
     pub(crate) io_bytes: u32,
     pub(crate) depth: u16,
@@ -37,7 +40,7 @@ impl Job<'_> {
     fn start(&self, more: &[String]) -> Result<Value> {
         let mut command = Command::new("fio");
         command.args(["--name=job", "--output-format=json", "--norandommap=1", "--allow_file_create=0"]);
-        command.args(self.engine).args(more);
+        command.args(self.engine).args(more).envs(self.environment);
         command.arg(format!("--rw={}", self.rw.name()));
         command.arg(format!("--bs={}", self.io_bytes)).arg(format!("--iodepth={}", self.depth));
         command.arg(format!("--size={}", self.size_bytes)).stdin(Stdio::null());

@@ -4,6 +4,7 @@
 //! Not implemented here: several machines, networks and RDMA cards (everything is measured on one machine, over
 //! loopback), and limits below which a run fails.
 
+mod backings;
 mod bars;
 mod beside;
 mod case;

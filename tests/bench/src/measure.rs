@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use tempfile::NamedTempFile;
 
+use crate::backings::Backings;
 use crate::case::{Case, Namespace};
 use crate::charts::charts;
 use crate::facts::Facts;
@@ -62,6 +63,7 @@ pub(crate) fn all(
 struct Bench<'a> {
     setup: &'a Setup,
     shims: Shims,
+    backings: Backings,
     target: Option<Target>,
     /// What the file namespace is on.
     file: Option<NamedTempFile>,
@@ -72,7 +74,13 @@ impl<'a> Bench<'a> {
         let reads_memory = |case: &Case| matches!(case, Case::Shim(_) | Case::Beside(_));
         let of = |wanted| move |case: &Case| matches!(case, Case::Fabric(one) if one.namespace == wanted);
         if cases.iter().all(|case| matches!(case, Case::Raw(_))) {
-            return Ok(Self { setup, shims: Shims::default(), target: None, file: None });
+            return Ok(Self {
+                setup,
+                shims: Shims::default(),
+                backings: Backings::default(),
+                target: None,
+                file: None,
+            });
         }
         let disk = |case: &Case| matches!(case, Case::Disk(_));
         let file_is_read = cases.iter().any(of(Namespace::File)) || cases.iter().any(disk);
@@ -81,7 +89,13 @@ impl<'a> Bench<'a> {
         if cases.iter().any(of(Namespace::Memory)) || cases.iter().any(reads_memory) {
             fabric::fill_memory(setup, &target)?;
         }
-        Ok(Self { setup, shims: Shims::default(), target: Some(target), file: Some(file) })
+        Ok(Self {
+            setup,
+            shims: Shims::default(),
+            backings: Backings::default(),
+            target: Some(target),
+            file: Some(file),
+        })
     }
 
     fn file(&self) -> Result<&Path> {
@@ -101,6 +115,7 @@ impl<'a> Bench<'a> {
                 beside::measure(self.setup, self.target.as_ref().context("a target")?, case)
             }
             Case::Failover(case) => failover::measure(self.setup, case, self.file()?),
+            Case::Backing(case) => self.backings.measure(self.setup, case),
             Case::Shim(case) => {
                 self.shims.measure(self.setup, self.target.as_ref().context("a target")?, case)
             }

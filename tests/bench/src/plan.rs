@@ -3,8 +3,8 @@
 use std::iter;
 
 use crate::case::{
-    Beside, Case, Congestion, Crowd, Disk, Fabric, Failover, Footprint, Loss, Medium, Namespace, Raw, Rw,
-    Scale, Server, Shape, Shim, Sizes, Tool, Transport,
+    Backing, Beside, Case, Congestion, Crowd, Disk, Engine, Fabric, Failover, Footprint, Loss, Medium,
+    Namespace, Raw, Rw, Scale, Server, Shape, Shim, Sizes, Tool, Transport,
 };
 
 /// What travels for a read of 4 KiB: the capsule, and the data with its headers.
@@ -99,6 +99,16 @@ const fn over_tls(rw: Rw, io_bytes: u32, depth: u16) -> Fabric {
 /// Ours before what it is held against.
 const SERVERS: &[Server] =
     &[Server::Nbd, Server::Nbdkit, Server::QemuNbd, Server::Fuse, Server::FuseUring, Server::Bindfs];
+/// What is asked of disks that are elsewhere: what, in which pieces, and how many at once.
+pub(crate) const BACKING_LOADS: &[(Rw, u32, u16)] = &[
+    (Rw::RandRead, 4 * K, 1),
+    (Rw::RandWrite, 4 * K, 1),
+    (Rw::RandRead, 4 * K, 32),
+    (Rw::RandWrite, 4 * K, 32),
+    (Rw::Read, 128 * K, 16),
+    (Rw::Write, 128 * K, 16),
+];
+
 /// Connections of the idle cases.
 const IDLE: &[usize] = &[1, 100, 1000];
 /// Rounds that have the cases without work: they take long and vary little.
@@ -140,7 +150,7 @@ pub(crate) fn cases(extent: Extent, round: usize) -> Vec<Case> {
     let crowds = if extent == Extent::Full && round < SCALE_ROUNDS { CROWDS } else { &[] };
     let tls = OVER_TLS.into_iter().flat_map(|(reads, shape)| [raw_tls(shape), Case::Fabric(reads)]);
     let measured = raw.chain(rows.iter().flat_map(expand)).chain(tls).chain(besides());
-    let measured = measured.chain(disks(extent)).chain(shims());
+    let measured = measured.chain(disks(extent)).chain(shims()).chain(backings());
     let measured = measured.chain(footprints).chain(scales(crowds));
     measured.chain(failovers(extent, round)).collect()
 }
@@ -185,6 +195,17 @@ fn disks(extent: Extent) -> impl Iterator<Item = Case> {
 
 fn shims() -> impl Iterator<Item = Case> {
     RANDOM.iter().flat_map(|rw| SERVERS.iter().map(|server| Case::Shim(Shim { server: *server, rw: *rw })))
+}
+
+/// Ours and the engine's own client one after the other.
+fn backings() -> impl Iterator<Item = Case> {
+    [Engine::Nbd, Engine::Rbd].into_iter().flat_map(|engine| {
+        BACKING_LOADS.iter().flat_map(move |(rw, io_bytes, depth)| {
+            [Tool::Ours, Tool::Fio].map(|tool| {
+                Case::Backing(Backing { engine, tool, rw: *rw, io_bytes: *io_bytes, depth: *depth })
+            })
+        })
+    })
 }
 
 fn footprints(extent: Extent) -> Vec<Case> {

@@ -122,7 +122,7 @@ impl Running {
     }
 
     fn job(&self, rw: Rw, io_bytes: u32) -> Job<'_> {
-        Job { engine: &self.engine, rw, io_bytes, depth: DEPTH, size_bytes: SIZE_BYTES }
+        Job { engine: &self.engine, environment: None, rw, io_bytes, depth: DEPTH, size_bytes: SIZE_BYTES }
     }
 }
 

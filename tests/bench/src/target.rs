@@ -84,6 +84,14 @@ impl Layout {
         Self { threads: None, controller_ids: Some(controller_ids), namespaces }
     }
 
+    /// One namespace, and the tables that it needs.
+    pub(crate) fn of_one(source: &str, tables: &str) -> Self {
+        let mut namespaces = String::new();
+        push(&mut namespaces, Namespace::Null.nsid(), source);
+        namespaces.push_str(tables);
+        Self { threads: None, controller_ids: None, namespaces }
+    }
+
     /// So many namespaces: the last one is null, those before it are on sparse files in a folder, which are made here.
     pub(crate) fn many(count: u32, folder: &Path) -> Result<Self> {
         const FILE_BYTES: u64 = 1 << 20;

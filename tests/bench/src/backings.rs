@@ -1,0 +1,142 @@
+//! What stands beneath a namespace on another machine or in another program, through target and initiator, beside its
+//! own client on the same.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::case::{Backing, Engine, Fabric, Namespace, Rw, Tool, Transport};
+use crate::fabric;
+use crate::fio::Job;
+use crate::sample::Sample;
+use crate::service::Service;
+use crate::target::{Layout, NAMESPACE_BYTES, Setup, Target};
+
+/// The pool and image of the cluster.
+const POOL: &str = "rbd";
+const IMAGE: &str = "bench";
+/// Storage daemons: each object is on both.
+const OSDS: &str = "2";
+
+/// The servers that were needed so far. They stay until the end and sleep while others are measured.
+#[derive(Default)]
+pub(crate) struct Backings(BTreeMap<Engine, Running>);
+
+impl Backings {
+    /// Runs one case, starting what it needs if that does not run yet.
+    pub(crate) fn measure(&mut self, setup: &Setup, case: &Backing) -> Result<Sample> {
+        let running = match self.0.entry(case.engine) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let running = Running::start(setup, case.engine)?;
+                // What was never written is read without looking anywhere.
+                running.job(Rw::Write, 1 << 20, 8).run_whole()?;
+                entry.insert(running)
+            }
+        };
+        match case.tool {
+            Tool::Fio => running.job(case.rw, case.io_bytes, case.depth).run(setup.warmup, setup.time),
+            Tool::Ours => {
+                let Backing { rw, io_bytes, depth, .. } = *case;
+                let (transport, namespace) = (Transport::Tcp, Namespace::Null);
+                let load = Fabric { transport, digests: false, namespace, rw, io_bytes, depth, queues: 1 };
+                fabric::measure(setup, &running.target, &load)
+            }
+        }
+    }
+}
+
+/// A server, how fio reaches it, and a target that serves it as namespace 1.
+struct Running {
+    engine: Vec<String>,
+    /// The configuration of a cluster, which the environment names to fio.
+    conf: Option<PathBuf>,
+    target: Target,
+    _server: Server,
+    _folder: TempDir,
+}
+
+#[expect(dead_code, reason = "they end what they have when they are dropped")]
+enum Server {
+    Nbdkit(Service),
+    Ceph(Cluster),
+}
+
+impl Running {
+    fn start(setup: &Setup, engine: Engine) -> Result<Self> {
+        let folder = tempfile::tempdir().context("a folder")?;
+        match engine {
+            Engine::Nbd => Self::start_nbdkit(setup, folder),
+            Engine::Rbd => Self::start_ceph(setup, folder),
+        }
+    }
+
+    fn start_nbdkit(setup: &Setup, folder: TempDir) -> Result<Self> {
+        let socket = folder.path().join("socket");
+        let mut command = Command::new("nbdkit");
+        command.args(["--foreground", "--unix"]).arg(&socket);
+        command.args(["memory", &format!("size={NAMESPACE_BYTES}")]);
+        let server = Service::start(command, None, &folder.path().join("log"), || socket.exists())?;
+        let address = format!("nbd+unix:///?socket={}", socket.display());
+        let target = Target::serve(setup, &Layout::of_one(&format!("nbd = {address:?}"), ""))?;
+        let engine = vec!["--ioengine=nbd".to_owned(), format!("--uri={address}")];
+        Ok(Self { engine, conf: None, target, _server: Server::Nbdkit(server), _folder: folder })
+    }
+
+    fn start_ceph(setup: &Setup, folder: TempDir) -> Result<Self> {
+        let cluster = Cluster::start(folder.path())?;
+        let (conf, keyring) = (folder.path().join("ceph.conf"), folder.path().join("keyring"));
+        let table = format!("[ceph]\nconf = {conf:?}\nkeyring = {keyring:?}\n");
+        let layout = Layout::of_one(&format!("rbd = \"{POOL}/{IMAGE}\""), &table);
+        let target = Target::serve(setup, &layout)?;
+        let [pool, image] = [format!("--pool={POOL}"), format!("--rbdname={IMAGE}")];
+        let engine = ["--ioengine=rbd", "--clientname=admin", &pool, &image].map(str::to_owned).to_vec();
+        Ok(Self { engine, conf: Some(conf), target, _server: Server::Ceph(cluster), _folder: folder })
+    }
+
+    fn job(&self, rw: Rw, io_bytes: u32, depth: u16) -> Job<'_> {
+        let conf = self.conf.as_deref().map(|conf| ("CEPH_CONF", conf));
+        Job { engine: &self.engine, environment: conf, rw, io_bytes, depth, size_bytes: NAMESPACE_BYTES }
+    }
+}
+
+/// A cluster in memory with one image, until this is dropped.
+struct Cluster(PathBuf);
+
+impl Cluster {
+    fn start(folder: &Path) -> Result<Self> {
+        let this = Self(folder.to_owned());
+        script(folder, "start", &[OSDS])?;
+        let (image, size) = (format!("{POOL}/{IMAGE}"), format!("{NAMESPACE_BYTES}B"));
+        // fio takes the exclusive lock and keeps it while it is connected; with it, the two would take turns.
+        rbd(folder, &["create", "--image-feature", "layering", "--size", &size, &image])?;
+        // What fio has written would be in its own memory, and ours is with the cluster.
+        rbd(folder, &["config", "image", "set", &image, "rbd_cache", "false"])?;
+        Ok(this)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ended = script(&self.0, "stop", &[]);
+    }
+}
+
+fn rbd(folder: &Path, arguments: &[&str]) -> Result<()> {
+    let mut command = Command::new("rbd");
+    command.args(arguments).env("CEPH_CONF", folder.join("ceph.conf"));
+    ensure!(command.status().context("start rbd")?.success(), "rbd {arguments:?} has failed");
+    Ok(())
+}
+
+fn script(folder: &Path, what: &str, more: &[&str]) -> Result<()> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/ceph.sh");
+    let mut command = Command::new(script);
+    command.arg(what).arg(folder).args(more).stdout(Stdio::null());
+    ensure!(command.status().context("start ceph.sh")?.success(), "ceph.sh {what} has failed");
+    Ok(())
+}
