@@ -8,7 +8,12 @@ socket=/tmp/control.sock
 
 # One subsystem, namespace 1 a file with 512-byte blocks, namespace 2 memory with 4096-byte blocks. The file outlives a
 # restart. `of_target` may name another provider than the lane's, `listen_at` another address than ours, and `listener`
-# hold more lines for the listener's table.
+# hold more lines for the listener's table; `beneath` and `beneath_2` say what else the namespaces are.
+file_beneath='path = "/tmp/disk.img"
+direct = false
+allow_page_cache = true'
+memory_beneath='memory = "64MiB"
+block_bytes = 4096'
 start_target() {
     mkdir -p /tmp/state
     [[ -e /tmp/disk.img ]] || truncate -s 256M /tmp/disk.img
@@ -30,13 +35,10 @@ model = "Ringfab under test"
 allow_any_host = true
 [[subsystem.namespace]]
 nsid = 1
-path = "/tmp/disk.img"
-direct = false
-allow_page_cache = true
+${beneath:-$file_beneath}
 [[subsystem.namespace]]
 nsid = 2
-memory = "64MiB"
-block_bytes = 4096
+${beneath_2:-$memory_beneath}
 [[subsystem]]
 nqn = "nqn.2026-11.org.ringfab:private"
 allowed_hosts = ["nqn.2026-11.org.ringfab:friend"]
