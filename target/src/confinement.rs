@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use ringfab_base::VisiblePath as _;
-use ringfab_process::confine::{Layer, State};
+use ringfab_process::confine::{Connect, Layer, State};
 
 /// What holds for this process; nothing before, and never in a program that embeds the target.
 static HOLDS: OnceLock<Confinement> = OnceLock::new();
@@ -25,8 +25,8 @@ pub(crate) struct Confinement {
     pub(crate) ports: Vec<u16>,
     /// Those of them that the configuration has for later listeners.
     pub(crate) later_ports: Vec<u16>,
-    /// Ports of servers that it may connect to.
-    pub(crate) servers: Vec<u16>,
+    /// Servers that it may connect to.
+    pub(crate) connect: Connect,
 }
 
 impl Confinement {
@@ -73,20 +73,27 @@ impl Confinement {
              configuration, or write `ports = [{later}]` below [confinement], restart it, and add the listener then"
         ))
     }
-}
 
-/// Why this process cannot connect to a port of a server, if that is so.
-pub(crate) fn refused_server(port: u16) -> Option<String> {
-    let one = HOLDS.get()?;
-    if !one.restricts("network") || one.servers.contains(&port) {
-        return None;
+    /// `port` is none for a server whose port nobody knows.
+    fn refused_server(&self, port: Option<u16>) -> Option<String> {
+        let Connect::To(allowed) = &self.connect else { return None };
+        if !self.restricts("network") || port.is_some_and(|port| allowed.contains(&port)) {
+            return None;
+        }
+        Some(match port {
+            Some(port) => {
+                let later = listed(allowed.iter().chain([&port]).map(u16::to_string));
+                format!(
+                    "the target has confined itself and may not connect to port {port}: restart it with this \
+                     namespace in its configuration, or write `connect_ports = [{later}]` below [confinement], \
+                     restart it, and add the namespace then"
+                )
+            }
+            None => "the target has confined itself and may not connect to clusters: restart it with this namespace \
+                     or a table [ceph] in its configuration"
+                .to_owned(),
+        })
     }
-    let later = listed(one.servers.iter().chain([&port]).map(u16::to_string));
-    Some(format!(
-        "the target has confined itself and may not connect to port {port}: restart it with this namespace in its \
-         configuration, or write `connect_ports = [{later}]` below [confinement], restart it, and add the namespace \
-         then"
-    ))
 }
 
 fn is_below(path: &Path, places: &[PathBuf]) -> bool {
@@ -126,6 +133,11 @@ pub(crate) fn refused_port(port: u16) -> Option<String> {
     HOLDS.get()?.refused_port(port)
 }
 
+/// Why this process cannot connect to a server at this port, or at any, if it is because of its confinement.
+pub(crate) fn refused_server(port: Option<u16>) -> Option<String> {
+    HOLDS.get()?.refused_server(port)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,7 +149,7 @@ mod tests {
             read: Vec::new(),
             ports: vec![4420, 8009],
             later_ports: vec![8009],
-            servers: vec![10809],
+            connect: Connect::To(vec![10809]),
         }
     }
 
@@ -163,7 +175,17 @@ mod tests {
             why.contains("4420, 8009") && why.contains("`ports = [8009, 4421]` below [confinement]"),
             "{why}"
         );
+        assert_eq!(holds.refused_server(Some(10809)), None);
+        let why = holds.refused_server(Some(10810)).expect("it is not allowed");
+        assert!(why.contains("port 10810") && why.contains("`connect_ports = [10809, 10810]`"), "{why}");
+        let why = holds.refused_server(None).expect("no cluster is configured");
+        assert!(why.contains("[ceph]"), "{why}");
+        let anywhere = Confinement { connect: Connect::Anywhere, ..holds };
+        assert_eq!([Some(10810), None].map(|port| anywhere.refused_server(port)), [None, None]);
         let off = confinement(vec![Layer::off("files", "x"), Layer::missing("network", "x")], &folder);
-        assert_eq!((off.refused_disk(&outside), off.refused_port(1)), (None, None));
+        assert_eq!(
+            (off.refused_disk(&outside), off.refused_port(1), off.refused_server(None)),
+            (None, None, None)
+        );
     }
 }

@@ -97,8 +97,14 @@ impl Service {
     /// # Panics
     /// When it does not run at all.
     pub fn control(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().expect("it runs")
+    }
+
+    /// Such a command, to be run by the caller.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(program("ringfab-target"));
-        command.args(arguments).arg("--socket").arg(self.path("control.sock")).output().expect("it runs")
+        command.args(arguments).arg("--socket").arg(self.path("control.sock"));
+        command
     }
 
     /// What such a command prints.

@@ -70,6 +70,7 @@ fn visible_argument(argument: &Arg, hint: Option<ValueHint>) -> Arg {
         .action(argument.get_action().clone())
         .global(argument.is_global_set())
         .required(argument.is_required_set())
+        .last(argument.is_last_set())
         .value_hint(hint.unwrap_or_else(|| argument.get_value_hint()));
     if let Some(index) = argument.get_index() {
         shown = shown.index(index);

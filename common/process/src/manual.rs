@@ -146,7 +146,8 @@ fn synopsis(command: &Command) -> Vec<Piece> {
     for one in positionals(command) {
         let (open, close) = if one.is_required_set() { ("", "") } else { ("[", "]") };
         let several = one.get_num_args().is_some_and(|count| count.max_values() > 1);
-        pieces.push(roman(format!(" {open}")));
+        let behind = if one.is_last_set() { " --" } else { "" };
+        pieces.push(roman(format!("{behind} {open}")));
         pieces.extend(form(one, "|"));
         pieces.push(roman(format!("{close}{}", if several { "..." } else { "" })));
     }

@@ -79,6 +79,18 @@ impl Source {
     }
 }
 
+/// What is wrong with images whose clusters are not configured, for each.
+pub(crate) fn without_cluster(config: &Config) -> impl Iterator<Item = String> {
+    let namespaces = config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces);
+    namespaces.filter_map(|namespace| match &namespace.source {
+        Source::Rbd(rbd) if config.cluster(&rbd.cluster).is_none() => {
+            let RbdBacking { image, cluster } = &**rbd;
+            Some(format!("no cluster is named {cluster}, of which {image} is; add [[ceph]] with that name"))
+        }
+        _ => None,
+    })
+}
+
 /// Two namespaces of a configuration that have one disk on another machine, without both saying so. A file is checked
 /// when it is read, line by line.
 pub(crate) fn used_twice(config: &Config) -> Option<String> {

@@ -42,8 +42,8 @@ pub use access_groups::{
 };
 pub(crate) use authentication::age;
 pub use authentication::{ConfiguredKey, Demands, HostAuthentication, HostTls, OldKeys};
-pub(crate) use backing::used_twice;
 pub use backing::{NbdBacking, RbdBacking};
+pub(crate) use backing::{used_twice, without_cluster};
 pub use confinement::{ConfinementConfig, USUAL_PORTS};
 pub use difference::{Change, ChangeLine, difference};
 pub use doubts::Doubt;

@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::net::UdpSocket;
 use std::path::Path;
+use std::ptr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -20,7 +21,7 @@ use super::configured::Configured;
 use super::status::View;
 use crate::config::{
     AccessGroup, AccessGroups, Change, Config, ListenerConfig, NamespaceConfig, Source, difference, places,
-    used_twice,
+    used_twice, without_cluster,
 };
 use crate::confinement;
 use crate::core::{AllCores as _, Cores};
@@ -61,7 +62,7 @@ impl Applier {
         if let Some(conflict) = places::conflict_of_changes(&changes, &next, configured.file.as_deref()) {
             return Err(conflict.sentence());
         }
-        if let Some(why) = used_twice(&next) {
+        if let Some(why) = used_twice(&next).or_else(|| without_cluster(&next).next()) {
             return Err(why);
         }
         self.apply(&changes, next)?;
@@ -157,10 +158,15 @@ impl Applier {
         let disk_locks: Vec<_> =
             closed.filter_map(|(_, old)| self.disk_handles().with(old, DiskHandle::disk_lock)).collect();
         let mut opened = OpenedDisks::default();
+        let goes =
+            |namespace: &Namespace| difference.closed.iter().any(|(_, old)| ptr::eq(&**old, namespace));
+        let now = self.target().served();
         for (subsystem, namespace) in &difference.opened {
             if let Some(driver) = namespace.backing().driver() {
                 let seen = device::look(driver, REQUEST_LIMIT)?;
-                namespace.opened_disk().set_identity(seen.identity);
+                let stay = device::all(&now).filter(|(_, namespace)| !goes(namespace));
+                let come = difference.opened.iter().map(|(subsystem, new)| (subsystem.nqn(), &**new));
+                device::identify(namespace, seen.identity, stay.chain(come))?;
             }
             let Some(mut open_request) = self.open_request(subsystem, namespace) else { continue };
             open_request.disk_locks = disk_locks.clone();
@@ -254,18 +260,7 @@ impl Applier {
     }
 
     pub(super) fn subsystem(&self, nqn: Option<&str>) -> Result<Arc<ServedSubsystem>, String> {
-        let served = self.target().served();
-        match (nqn, served.subsystems()) {
-            (None, [only]) => Ok(Arc::clone(only)),
-            (None, []) => Err("there is no subsystem".to_owned()),
-            (None, all) => {
-                Err(format!("there are several subsystems: name one with --subsystem: {}", nqns(all)))
-            }
-            (Some(nqn), all) => {
-                let found = served.find(nqn).cloned();
-                found.ok_or_else(|| format!("there is no subsystem {nqn}; there are: {}", nqns(all)))
-            }
-        }
+        self.view.subsystem(nqn)
     }
 
     pub(super) fn namespace(
@@ -273,22 +268,8 @@ impl Applier {
         nqn: Option<&str>,
         nsid: u32,
     ) -> Result<(Arc<Subsystem>, Arc<Namespace>), String> {
-        let served = self.subsystem(nqn)?;
-        let namespace = served.namespace(nsid);
-        let namespace = namespace
-            .ok_or_else(|| format!("there is no namespace {nsid} in {}; {}", served.nqn(), nsids(&served)))?;
-        Ok((Arc::clone(served.subsystem()), Arc::clone(namespace)))
+        self.view.namespace(nqn, nsid)
     }
-}
-
-/// The names that there are, for whoever gave none of them.
-fn nqns(all: &[Arc<ServedSubsystem>]) -> String {
-    all.iter().map(|one| one.nqn().to_string()).collect::<Vec<_>>().join(", ")
-}
-
-fn nsids(served: &ServedSubsystem) -> String {
-    let all: Vec<String> = served.namespaces().map(|one| one.nsid().to_string()).collect();
-    if all.is_empty() { "it has none".to_owned() } else { format!("there are: {}", all.join(", ")) }
 }
 
 /// A disk that a namespace takes over from one that goes.
@@ -334,17 +315,22 @@ fn added(change: &Change) -> &[NamespaceConfig] {
     }
 }
 
-/// Whether the path of a namespace answers, whatever it answers: who opens it says what is wrong with it.
+/// Whether what is behind a namespace can be reached, whatever it answers: who opens it says what is wrong with it.
 pub(super) fn answers(namespace: &NamespaceConfig) -> Result<(), String> {
-    if let Source::Nbd(nbd) = &namespace.source
-        && let Some(why) = nbd.address.port().and_then(confinement::refused_server)
-    {
-        return Err(format!("cannot connect to {}: {why}", nbd.address));
-    }
-    let Source::File { path, .. } = &namespace.source else { return Ok(()) };
-    let at = path.clone();
-    let look = move || drop(fs::metadata(at));
-    worker::within("looking at", path, REQUEST_LIMIT, look).map_err(|error| error.to_string())
+    let refused = match &namespace.source {
+        Source::File { path, .. } => {
+            let at = path.clone();
+            let look = move || drop(fs::metadata(at));
+            return worker::within("looking at", path, REQUEST_LIMIT, look)
+                .map_err(|error| error.to_string());
+        }
+        Source::Nbd(nbd) => nbd.address.port().and_then(|port| confinement::refused_server(Some(port))),
+        Source::Rbd(_) => confinement::refused_server(None),
+        Source::Memory(_) | Source::Null(_) | Source::Device(_) => None,
+    };
+    let refused = refused
+        .map(|why| format!("cannot connect to {}: {why}", namespace.source.remote().unwrap_or_default()));
+    refused.map_or(Ok(()), Err)
 }
 
 /// Whether a listener that comes is one that the target may have.

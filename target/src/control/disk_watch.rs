@@ -133,7 +133,9 @@ impl DiskWatch<'_> {
         });
         let seen = looked?;
         if !was_ready {
-            namespace.opened_disk().set_identity(seen.identity);
+            self.identify(namespace, seen.identity).inspect_err(|error| {
+                namespace.set_not_ready(error.as_str());
+            })?;
             self.admit(subsystem, namespace, None)?;
             return self.open(subsystem, namespace, Vec::new());
         }
@@ -143,6 +145,15 @@ impl DiskWatch<'_> {
         let Some(bytes) = seen.bytes else { return Ok(()) };
         let seen = DiskFacts { bytes, used_bytes: None, block_device: true, detached: None };
         self.note_size(subsystem, namespace, &seen)
+    }
+
+    /// Notes which disk the driver of a namespace has found.
+    pub(super) fn identify(
+        &self,
+        namespace: &Namespace,
+        found: Option<DeviceIdentity>,
+    ) -> Result<(), String> {
+        device::identify(namespace, found, device::all(&self.0.target().served()))
     }
 
     /// The driver of a device that is served has found this disk. If hosts have another one, they reach neither.
@@ -161,10 +172,13 @@ impl DiskWatch<'_> {
                 Err(why)
             }
             // It tells only now which disk it is: that may be another one than before the target started.
-            None => {
-                namespace.opened_disk().set_identity(Some(found));
-                self.admit(subsystem, namespace, None)
-            }
+            None => match self.identify(namespace, Some(found)) {
+                Ok(()) => self.admit(subsystem, namespace, None),
+                Err(why) => {
+                    disk_failures::fail_closed(namespace, subsystem.nqn(), &why);
+                    Err(why)
+                }
+            },
         };
         if outcome.is_err() {
             self.0.target().namespace_changed(subsystem, namespace.nsid());

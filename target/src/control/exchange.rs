@@ -70,7 +70,7 @@ impl Exchange<'_> {
             // What hosts use is not exchanged under them.
             seen.identity.map_or(Ok(()), |found| disk_watch.note_identity(subsystem, namespace, found))?;
         } else {
-            namespace.opened_disk().set_identity(seen.identity);
+            disk_watch.identify(namespace, seen.identity)?;
         }
         let now = as_known(subsystem.nqn(), namespace, None);
         confirm(self.0.target().known_disks(), namespace, &now)?;

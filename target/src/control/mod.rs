@@ -10,6 +10,7 @@
 //! | `in_turns` | the same with cores that are in the caller's thread, for simulations |
 //! | `disk_watch` | looks at the disks from time to time |
 //! | `exchange` | exchanges the disk under a namespace |
+//! | [`freeze`] | holds changes of some disks for a moment |
 //! | `leave` | asks hosts to go elsewhere before a way ends |
 //! | `access` | the states of access groups, as they are shown |
 //! | `activity` | what hosts do each second |
@@ -34,6 +35,7 @@ pub mod command;
 pub mod configured;
 mod disk_watch;
 mod exchange;
+pub mod freeze;
 mod in_turns;
 mod leave;
 pub mod limits;

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use ringfab_process::log::NEVER_FOLDED;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::Manager;
+use super::freeze::{Frozen, NamespaceName};
 use super::manager::{Preview, fragment};
 use super::masked::{masked, masked_json};
 use super::status::View;
@@ -58,6 +60,15 @@ pub enum Request {
     },
     /// Which namespaces there are.
     NamespaceList,
+    /// Hold all changes of some namespaces for a while: until this connection says `thaw` or ends, or the time is over.
+    Freeze {
+        /// Which ones.
+        namespaces: Vec<NamespaceName>,
+        /// For how long at most, in milliseconds.
+        milliseconds: u64,
+    },
+    /// Let changes go on that this connection has held.
+    Thaw,
     /// Serve one more subsystem.
     SubsystemAdd {
         /// What would stand in `[[subsystem]]`, with its namespaces under `namespace`.
@@ -220,8 +231,24 @@ impl Request {
     }
 
     /// Does what is asked. Changes take turns; who only looks waits for none of them.
-    fn run(self, view: &View, manager: &TimedMutex<Manager>) -> Result<Value, String> {
+    fn run(
+        self,
+        view: &View,
+        manager: &TimedMutex<Manager>,
+        frozen: &mut Option<Frozen>,
+    ) -> Result<Value, String> {
         match self {
+            Self::Freeze { .. } if frozen.is_some() => {
+                Err("this connection has frozen something already: thaw that first".to_owned())
+            }
+            Self::Freeze { namespaces, milliseconds } => {
+                let begun = Frozen::freeze(view, &namespaces, Duration::from_millis(milliseconds))?;
+                Ok(frozen.insert(begun).state())
+            }
+            Self::Thaw => {
+                let ended = frozen.take().map(Frozen::thaw);
+                ended.ok_or_else(|| "this connection has frozen nothing".to_owned())
+            }
             Self::NamespaceList => Ok(json!(view.list())),
             Self::AnaShow => Ok(json!({ "access_groups": view.access_groups() })),
             Self::Status => view.status().map(|status| json!(status)),
@@ -239,6 +266,8 @@ impl Request {
             Self::NamespaceResize { .. } => "namespace resize",
             Self::NamespaceReopen { .. } => "namespace reopen",
             Self::NamespaceList => "namespace list",
+            Self::Freeze { .. } => "freeze",
+            Self::Thaw => "thaw",
             Self::SubsystemAdd { .. } => "subsystem add",
             Self::SubsystemRemove { .. } => "subsystem remove",
             Self::HostAllow { .. } => "host allow",
@@ -285,6 +314,8 @@ impl Request {
                 | Self::HostKick { .. }
                 | Self::NamespaceResize { .. }
                 | Self::NamespaceReopen { .. }
+                | Self::Freeze { .. }
+                | Self::Thaw
         );
         self.is_change() && !others
     }
@@ -412,8 +443,15 @@ fn configuration(view: &View) -> Value {
     json!({ "file": configured.file, "toml": configured.running.to_toml(), "unsaved": unsaved })
 }
 
-/// The answer to a line: `{"ok": ...}` or `{"error": "why"}`, with a newline.
-pub(super) fn answer(line: &[u8], by: &str, view: &View, manager: &TimedMutex<Manager>) -> String {
+/// The answer to a line: `{"ok": ...}` or `{"error": "why"}`, with a newline. `frozen` is what its connection has
+/// frozen.
+pub(super) fn answer(
+    line: &[u8],
+    by: &str,
+    view: &View,
+    manager: &TimedMutex<Manager>,
+    frozen: &mut Option<Frozen>,
+) -> String {
     let request = Request::parse(line);
     let change = request.as_ref().ok().filter(|request| request.is_change()).map(Request::name);
     let outcome = request.and_then(|request| {
@@ -421,7 +459,7 @@ pub(super) fn answer(line: &[u8], by: &str, view: &View, manager: &TimedMutex<Ma
             let details = masked_json(json!(request));
             tracing::info!(name: NEVER_FOLDED, request = change, details, by, "a change is asked for");
         }
-        request.run(view, manager)
+        request.run(view, manager, frozen)
     });
     let value = match outcome {
         Ok(value) => json!({ "ok": value }),
@@ -532,11 +570,19 @@ mod tests {
             ".{0,20}".prop_map(|subsystem| Request::SubsystemRemove { subsystem }),
             any::<bool>().prop_map(|dry_run| Request::Reload { dry_run }),
             one_without_arguments(),
+            one_that_freezes(),
             (subsystem, "[a-z]{1,9}", ".{0,30}").prop_map(|(subsystem, key, value)| {
                 let namespace = Map::from_iter([(key, Value::from(value))]);
                 Request::NamespaceAdd { subsystem, namespace }
             }),
         ]
+    }
+
+    fn one_that_freezes() -> impl Strategy<Value = Request> {
+        let name = (proptest::option::of(".{0,20}"), any::<u32>());
+        let name = name.prop_map(|(subsystem, nsid)| NamespaceName { subsystem, nsid });
+        (proptest::collection::vec(name, 0..3), any::<u64>())
+            .prop_map(|(namespaces, milliseconds)| Request::Freeze { namespaces, milliseconds })
     }
 
     fn one_that_changes_keys() -> impl Strategy<Value = Request> {
@@ -554,7 +600,7 @@ mod tests {
     }
 
     fn one_without_arguments() -> impl Strategy<Value = Request> {
-        let all = [Request::Config, Request::Version, Request::NamespaceList, Request::Status];
+        let all = [Request::Config, Request::Version, Request::NamespaceList, Request::Status, Request::Thaw];
         proptest::sample::select(all.to_vec())
     }
 

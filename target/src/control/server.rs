@@ -15,6 +15,7 @@ use nix::sys::socket::{getsockopt, sockopt};
 use ringfab_base::{VisiblePath as _, without_folder};
 use ringfab_process::log::NEVER_FOLDED;
 
+use super::freeze::Frozen;
 use super::request::{REQUEST_BYTES_MAX, answer};
 use super::status::View;
 use super::timed_mutex::TimedMutex;
@@ -203,10 +204,15 @@ impl Server {
         stream.set_write_timeout(Some(CLIENT_TIMEOUT))?;
         let by = peer(&stream);
         let mut pending = Vec::new();
-        while let Some(line) = next_line(&mut stream, &mut pending)? {
+        // What it has frozen is thawed with its end.
+        let mut frozen: Option<Frozen> = None;
+        let patience =
+            |frozen: &Option<Frozen>| CLIENT_TIMEOUT + frozen.as_ref().map_or(Duration::ZERO, Frozen::left);
+        while let Some(line) = next_line(&mut stream, &mut pending, patience(&frozen))? {
             self.note(number, None);
-            let answer = answer(&line, &by, &self.view, &self.manager);
-            self.note(number, Some(Instant::now()));
+            let answer = answer(&line, &by, &self.view, &self.manager, &mut frozen);
+            // Nobody takes the place of one that holds something.
+            self.note(number, frozen.is_none().then(Instant::now));
             stream.write_all(answer.as_bytes())?;
             if line.len() > REQUEST_BYTES_MAX {
                 // Where the next request would begin, nobody knows.
@@ -269,8 +275,12 @@ fn user_name(users: &str, uid: u32) -> Option<&str> {
 
 /// The next line, or what there is of one that is too long. None at the end; what follows the last newline is no
 /// request.
-fn next_line(stream: &mut UnixStream, pending: &mut Vec<u8>) -> io::Result<Option<Vec<u8>>> {
-    let deadline = Instant::now() + CLIENT_TIMEOUT;
+fn next_line(
+    stream: &mut UnixStream,
+    pending: &mut Vec<u8>,
+    patience: Duration,
+) -> io::Result<Option<Vec<u8>>> {
+    let deadline = Instant::now() + patience;
     let mut chunk = [0; 4096];
     loop {
         if let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
@@ -305,7 +315,7 @@ mod tests {
             }
         });
         let (mut pending, mut all) = (Vec::new(), Vec::new());
-        while let Some(line) = next_line(&mut server, &mut pending).expect("no error") {
+        while let Some(line) = next_line(&mut server, &mut pending, CLIENT_TIMEOUT).expect("no error") {
             let end = line.len() > REQUEST_BYTES_MAX;
             all.push(line);
             if end {

@@ -329,6 +329,16 @@ pub struct Status {
     pub hanging: Vec<Hanging>,
 }
 
+/// The names that there are, for whoever gave none of them.
+fn nqns(all: &[Arc<ServedSubsystem>]) -> String {
+    all.iter().map(|one| one.nqn().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+fn nsids(served: &ServedSubsystem) -> String {
+    let all: Vec<String> = served.namespaces().map(|one| one.nsid().to_string()).collect();
+    if all.is_empty() { "it has none".to_owned() } else { format!("there are: {}", all.join(", ")) }
+}
+
 /// What there is to see of a target that runs.
 #[derive(Clone, Debug)]
 pub struct View {
@@ -364,6 +374,35 @@ impl View {
 
     pub(super) fn cores(&self) -> &Cores {
         &self.cores
+    }
+
+    /// The subsystem with a name, or the only one.
+    pub(super) fn subsystem(&self, nqn: Option<&str>) -> Result<Arc<ServedSubsystem>, String> {
+        let served = self.target.served();
+        match (nqn, served.subsystems()) {
+            (None, [only]) => Ok(Arc::clone(only)),
+            (None, []) => Err("there is no subsystem".to_owned()),
+            (None, all) => {
+                Err(format!("there are several subsystems: name one with --subsystem: {}", nqns(all)))
+            }
+            (Some(nqn), all) => {
+                let found = served.find(nqn).cloned();
+                found.ok_or_else(|| format!("there is no subsystem {nqn}; there are: {}", nqns(all)))
+            }
+        }
+    }
+
+    /// A namespace with its subsystem.
+    pub(super) fn namespace(
+        &self,
+        nqn: Option<&str>,
+        nsid: u32,
+    ) -> Result<(Arc<Subsystem>, Arc<Namespace>), String> {
+        let served = self.subsystem(nqn)?;
+        let namespace = served.namespace(nsid);
+        let namespace = namespace
+            .ok_or_else(|| format!("there is no namespace {nsid} in {}; {}", served.nqn(), nsids(&served)))?;
+        Ok((Arc::clone(served.subsystem()), Arc::clone(namespace)))
     }
 
     fn configuration(&self) -> ConfigurationState {

@@ -134,6 +134,21 @@ impl Cores {
         (ControlClaim { id, orderer }, grant)
     }
 
+    /// Flushes the disk at a position by one core, for so long at most. All of a disk is flushed then, whichever core
+    /// has written it.
+    ///
+    /// # Errors
+    /// Why it is not flushed, as the end of a sentence.
+    pub(crate) fn flush(&self, disk: usize, limit: Duration) -> Result<(), String> {
+        let (reply, flushed) = mpsc::channel();
+        self.senders.first().ok_or(NO_ANSWER)?.send(CoreMessage::Flush(disk, reply));
+        match flushed.recv_timeout(limit) {
+            Ok(outcome) => outcome,
+            Err(RecvTimeoutError::Timeout) => Err("its disk takes too long".to_owned()),
+            Err(RecvTimeoutError::Disconnected) => Err(NO_ANSWER.to_owned()),
+        }
+    }
+
     /// The disks that they serve.
     pub(crate) fn disk_handles(&self) -> &Arc<DiskHandles> {
         &self.disk_handles

@@ -11,6 +11,7 @@ use super::usage::CoreUsage;
 use crate::controller::Controller;
 use crate::model::{Difference, Listener, Namespace, Served, Subsystem, Way};
 use crate::placement::Place;
+use crate::resources::flushes::Flushed;
 use crate::resources::messages::{QueueMessage, QueueSender};
 use crate::transport::IncomingConnection;
 
@@ -34,6 +35,8 @@ pub(crate) enum CoreMessage {
     Serve(ServeMessage, Reply),
     /// Say so once nothing needs any more what a change has taken away.
     AwaitEnd(AwaitedEnd),
+    /// Flush the disk at a position.
+    Flush(usize, Flushed),
     /// Tell what is in use, with the number of the core.
     ReportUsage(mpsc::Sender<(usize, CoreUsage)>),
     /// Stop accepting, finish what is outstanding, and end within the limit.

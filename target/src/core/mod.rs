@@ -287,6 +287,7 @@ impl Core {
                 self.awaited.push((awaited, until));
                 self.answer_awaited();
             }
+            CoreMessage::Flush(disk, reply) => self.resources.flush_for_control(disk, reply),
             CoreMessage::ReportUsage(reply) => {
                 if reply.send((self.resources.core, self.usage())).is_err() {
                     tracing::debug!("a report of usage came too late");

@@ -74,7 +74,8 @@ impl Queues {
         if let Some(index) = self.by_number.iter().position(Option::is_none) {
             return Some(index as u16);
         }
-        let number = u16::try_from(self.by_number.len()).ok()?;
+        // The last one is nobody's.
+        let number = u16::try_from(self.by_number.len()).ok().filter(|number| *number < u16::MAX)?;
         self.by_number.push(None);
         Some(number)
     }
@@ -103,6 +104,9 @@ impl Queues {
     pub(super) fn disk_finished(&mut self, resources: &mut Resources, finished: Finished) {
         resources.disk_operations.end();
         let number = finished.tag.index >> 16;
+        if number as usize >= self.by_number.len() {
+            return resources.flushed_for_control(&finished);
+        }
         self.waiting_for_disk(number).on_disk(resources, finished);
         self.reap(resources, number as u16);
     }

@@ -80,7 +80,11 @@ impl Core {
     /// housekeeping looks again.
     pub(super) fn close_unused_disks(&mut self) {
         let Self { resources, queues, .. } = self;
-        for open in resources.disks.take_unused(|index| queues.iter().any(|queue| queue.uses_disk(index))) {
+        let Resources { disks, disk_operations, .. } = &mut *resources;
+        let is_used = |index| {
+            disk_operations.flushes.use_disk(index) || queues.iter().any(|queue| queue.uses_disk(index))
+        };
+        for open in disks.take_unused(is_used) {
             open.disk.close(&mut resources.reactor);
             release(&resources.workers, open.namespace);
         }

@@ -10,7 +10,7 @@ use super::open::{OpenRequest, Refusal};
 use super::{DiskHandle, device, disk_handle};
 use crate::known_disks::{KnownDisk, KnownDisks};
 use crate::model::disk_failures;
-use crate::model::{Namespace, Subsystem};
+use crate::model::{Namespace, Served, Subsystem};
 use crate::target::Target;
 
 /// How long the start waits for disks that hang, all together. What is not open then is opened later.
@@ -87,7 +87,7 @@ impl DiskHandles {
         while !waiting.is_empty() {
             waiting.retain(|(open_request, subsystem, namespace)| {
                 let limit = if begun.elapsed() < START_LIMIT { OPEN_LIMIT } else { OPEN_LIMIT_LATE };
-                let outcome = open_within(open_request.as_ref(), namespace, limit);
+                let outcome = open_within(&served, open_request.as_ref(), namespace, limit);
                 let outcome = outcome.and_then(|disk_handle| {
                     Ok((
                         known_as(target.known_disks(), subsystem.nqn(), namespace, disk_handle.as_ref())?,
@@ -246,6 +246,7 @@ impl DiskHandles {
 
 /// Opens a namespace's disk, if it has one that is to be opened before the cores have it.
 fn open_within(
+    served: &Served,
     open_request: Option<&OpenRequest>,
     namespace: &Namespace,
     limit: Duration,
@@ -254,7 +255,7 @@ fn open_within(
         (Some(open_request), _) => open_request.open_within(limit).map(Some),
         (None, Some(driver)) => {
             let seen = device::look(driver, limit).map_err(Refusal::Device)?;
-            namespace.opened_disk().set_identity(seen.identity);
+            device::identify(namespace, seen.identity, device::all(served)).map_err(Refusal::Device)?;
             Ok(None)
         }
         (None, None) => Ok(None),

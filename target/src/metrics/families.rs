@@ -271,6 +271,10 @@ fn namespaces(writer: &mut Writer<'_>, subsystems: &[SubsystemSeen]) -> fmt::Res
     let unreachable = values(|one| u64::from(one.health.state == "unreachable"));
     let help = "Whether a namespace waits for a server or a cluster that does not answer: 1 or 0";
     writer.gauge("namespace_unreachable", help, None, unreachable)?;
+    let full = values(|one| u64::from(one.health.state == "full"));
+    let help =
+        "Whether a write to a namespace has found no space beneath it in the last five minutes: 1 or 0";
+    writer.gauge("namespace_full", help, None, full)?;
     writer.gauge("namespace_size", "Size of a namespace", Some(Unit::Bytes), values(|one| one.bytes))?;
     writer.counter(
         "namespace_media_errors",

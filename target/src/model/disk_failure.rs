@@ -10,6 +10,9 @@ use ringfab_spec::Status;
 /// How long one failure speaks for others of its kind.
 const QUIET: Duration = Duration::from_secs(30);
 
+/// How long a namespace is taken for full after a change has found no space: nobody says when there is some again.
+const FULL_FOR: Duration = Duration::from_secs(300);
+
 /// The most lines about failures of a namespace within a minute, whatever fails and on however many cores. The log
 /// folds what is more, and then nobody sees which operations failed.
 const LINES_A_MINUTE: usize = 5;
@@ -62,11 +65,16 @@ pub(crate) struct FailureLog {
     lines: Vec<Time>,
     /// Failures since the last line.
     left_out: u64,
+    /// When a change has found no space last.
+    no_space_at: Option<Time>,
 }
 
 impl FailureLog {
     /// Whether a failure is to be told of now, and with how many others that were not.
     pub(super) fn tell(&mut self, now: Time, failure: DiskFailure) -> Option<u64> {
+        if failure.error == BlockError::NoSpace {
+            self.no_space_at = Some(now);
+        }
         let told = self.told[failure.what as usize];
         let is_known = told.is_some_and(|(at, error)| error == failure.error && now.since(at) < QUIET);
         if is_known || !self.has_room(now) {
@@ -81,6 +89,11 @@ impl FailureLog {
     pub(super) fn tell_left_out(&mut self, now: Time) -> Option<u64> {
         let waits = self.left_out == 0 || self.lines.last().is_some_and(|last| now.since(*last) < QUIET);
         (!waits && self.has_room(now)).then(|| self.add_line(now))
+    }
+
+    /// Whether a change has found no space lately.
+    pub(crate) fn found_no_space(&self, now: Time) -> bool {
+        self.no_space_at.is_some_and(|at| now.since(at) < FULL_FOR)
     }
 
     fn has_room(&mut self, now: Time) -> bool {
@@ -180,6 +193,16 @@ mod tests {
         assert_eq!(log.tell(at(4), DiskFailure { error: BlockError::Removed, ..read }), Some(0));
         assert_eq!(log.tell(at(33), DiskFailure { error: BlockError::Removed, ..read }), None);
         assert_eq!(log.tell(at(34), DiskFailure { error: BlockError::Removed, ..read }), Some(1));
+    }
+
+    #[test]
+    fn a_disk_that_found_no_space_is_full_for_a_while_after_the_last_time() {
+        let mut log = FailureLog::default();
+        log.tell(at(1), failure(DiskAction::Write, BlockError::Write));
+        assert!(!log.found_no_space(at(2)));
+        log.tell(at(10), failure(DiskAction::Write, BlockError::NoSpace));
+        log.tell(at(100), failure(DiskAction::Write, BlockError::NoSpace));
+        assert!(log.found_no_space(at(399)) && !log.found_no_space(at(400)));
     }
 
     const fn at(seconds: u64) -> Time {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringfab_block::Backing;
+use ringfab_reactor::clock;
 use uuid::Uuid;
 
 use super::readiness::Readiness;
@@ -101,13 +102,17 @@ struct Condition {
 /// How a namespace is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// `ready`, `not ready`, `needs reopen` or `detached`: served, but its name is gone or leads elsewhere.
+    /// `ready`, `not ready`, `needs reopen`, `detached` (served, but its name is gone or leads elsewhere),
+    /// `unreachable` or `full`.
     pub state: &'static str,
     /// Why, when it is not simply ready.
     pub reason: Option<String>,
     /// Bytes behind its last whole block, which are not used.
     pub unused_bytes: u64,
 }
+
+/// Why a namespace is full.
+const NO_SPACE: &str = "a write has found no space beneath it in the last 5 minutes: give the pool or file system of its disk more";
 
 /// What a namespace is made from.
 #[derive(Debug)]
@@ -342,6 +347,7 @@ impl Namespace {
             [.., Some(what)] => ("detached", Some(what.clone())),
             _ => match self.backing.driver().and_then(|driver| driver.fault()) {
                 Some(fault) => ("unreachable", Some(fault)),
+                None if condition.failures.found_no_space(clock()) => ("full", Some(NO_SPACE.to_owned())),
                 None => ("ready", None),
             },
         };

@@ -8,6 +8,7 @@
 //! | [`claims`], [`scope`] | claims, and what they are about; `claiming` passes them from core to core |
 //! | [`held_back`] | requests that wait for a disk that does not answer |
 //! | [`operations`] | operations of disks under way |
+//! | [`flushes`] | flushes that the control side asks for; `flushing` starts and ends them |
 //! | [`limited`] | commands that wait because a limit has been reached |
 //! | [`turns`] | whose command is next, while several hosts are served |
 //! | [`states`] | how many requests are in each state, and for how long |
@@ -17,6 +18,8 @@
 mod claiming;
 pub(crate) mod claims;
 pub(crate) mod disks;
+pub(crate) mod flushes;
+mod flushing;
 pub(crate) mod held_back;
 pub(crate) mod hosts;
 pub(crate) mod limited;

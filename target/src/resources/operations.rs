@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use ringfab_block::{Operation, Tag};
 
+use super::flushes::ControlFlushes;
+
 /// So many commands are looked at while the memory of an operation comes nearer.
 pub(crate) const DEFERRED_MAX: usize = 2;
 
@@ -23,11 +25,14 @@ pub(crate) struct DiskOperations {
     queued: usize,
     /// Operations whose memory is on its way to the processor. None is left at the end of a turn.
     deferred: VecDeque<DeferredOperation>,
+    /// Those that are no command's.
+    pub(crate) flushes: ControlFlushes,
 }
 
 impl Default for DiskOperations {
     fn default() -> Self {
-        Self { outstanding: 0, queued: 0, deferred: VecDeque::with_capacity(2 * DEFERRED_MAX) }
+        let deferred = VecDeque::with_capacity(2 * DEFERRED_MAX);
+        Self { outstanding: 0, queued: 0, deferred, flushes: ControlFlushes::default() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a claim is about: see [`claims`](super::claims).
 
-use crate::nvm::{Action, Extent, Place};
+use crate::nvm::{Access, Action, Extent, Place};
 
 /// What a claim keeps others from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +9,8 @@ pub(crate) enum Scope {
     Blocks(Extent),
     /// A disk, by its position: whatever it does, flushes too.
     Disk(usize),
+    /// Whatever changes a disk.
+    ChangesOf(usize),
     /// What one host, by its Host Identifier, has a disk do, by whichever of its controllers.
     HostOnDisk { host: [u8; 16], disk: usize },
 }
@@ -17,7 +19,8 @@ impl Scope {
     /// The disk that it is on.
     pub(super) fn disk(&self) -> usize {
         match *self {
-            Self::Blocks(Extent { disk, .. }) | Self::Disk(disk) | Self::HostOnDisk { disk, .. } => disk,
+            Self::Blocks(Extent { disk, .. }) | Self::Disk(disk) => disk,
+            Self::ChangesOf(disk) | Self::HostOnDisk { disk, .. } => disk,
         }
     }
 
@@ -35,6 +38,9 @@ impl Scope {
         match self {
             Self::Blocks(extent) => action.extent().is_some_and(|own| own.overlaps(extent)),
             Self::Disk(disk) => uses(action, *disk),
+            Self::ChangesOf(disk) => {
+                matches!(action.access(), Access::Writes | Access::Changes) && uses(action, *disk)
+            }
             Self::HostOnDisk { host: only, disk } => only == host && uses(action, *disk),
         }
     }
@@ -65,6 +71,7 @@ mod tests {
     #[test]
     fn blocks_are_of_those_who_read_or_change_them_and_a_disk_of_all_that_it_does() {
         let (some, disk) = (Scope::Blocks(blocks(3, 4096)), Scope::Disk(3));
+        let changes = Scope::ChangesOf(3);
         let of_host = Scope::HostOnDisk { host: HOST, disk: 3 };
         let read = Action::Read(blocks(3, 4096));
         assert!(some.covers(&read, &HOST) && disk.covers(&read, &HOST) && of_host.covers(&read, &HOST));
@@ -76,6 +83,15 @@ mod tests {
         let list = Action::Discard { disk: 3, ranges: 1, next: 0, begun: 0 };
         assert!(some.covers(&list, &HOST), "nobody knows yet which blocks it names");
         assert!(disk.covers(&Action::FlushAll { rounds: 0 }, &HOST));
+        for action in [Action::Write { extent: blocks(3, 0), durable: false }, list] {
+            assert!(
+                changes.covers(&action, &HOST) && !Scope::ChangesOf(2).covers(&action, &HOST),
+                "{action:?}"
+            );
+        }
+        for action in [read, Action::Flush { disk: 3 }, Action::FlushAll { rounds: 0 }] {
+            assert!(!changes.covers(&action, &HOST), "{action:?}");
+        }
         for other in [Action::Read(blocks(2, 4096)), Action::Controller, Action::Nothing] {
             assert!([some, disk, of_host].iter().all(|scope| !scope.covers(&other, &HOST)), "{other:?}");
         }
@@ -84,7 +100,7 @@ mod tests {
     #[test]
     fn claims_wait_for_each_other_when_a_command_may_be_in_both() {
         let of = |host, disk| Scope::HostOnDisk { host, disk };
-        let scopes = [Scope::Blocks(blocks(1, 0)), Scope::Disk(1), of(HOST, 1)];
+        let scopes = [Scope::Blocks(blocks(1, 0)), Scope::Disk(1), Scope::ChangesOf(1), of(HOST, 1)];
         for one in scopes {
             assert!(scopes.iter().all(|two| one.overlaps(two)), "{one:?}");
             assert!(!one.overlaps(&Scope::Disk(2)) && !one.overlaps(&Scope::Blocks(blocks(2, 0))));

@@ -18,8 +18,8 @@ use super::{Running, ServeError, ServeOptions, check, serve};
 use crate::config::Config;
 use crate::control::client::AskError;
 use crate::control::command::{
-    self, AnaCommand, ConfigArguments, HostCommand, ListenerCommand, LogArguments, NamespaceCommand, Place,
-    ReloadArguments, SubsystemCommand, TopArguments, examples,
+    self, AnaCommand, ConfigArguments, FreezeArguments, HostCommand, ListenerCommand, LogArguments,
+    NamespaceCommand, Place, ReloadArguments, SubsystemCommand, TopArguments, examples,
 };
 use crate::target::Target;
 
@@ -171,6 +171,16 @@ enum Ask {
         place: Place,
         #[command(subcommand)]
         command: AnaCommand,
+    },
+    /// Hold all writes to some namespaces for a moment, flush them, and run a command that makes a snapshot of what is
+    /// beneath them: all are of one instant then. Hosts see a pause. Writes go on when the command ends, and in any
+    /// case after the time.
+    #[command(after_help = examples::FREEZE)]
+    Freeze {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        arguments: FreezeArguments,
     },
     /// Change what a target that runs logs.
     #[command(after_help = examples::LOG)]
@@ -325,6 +335,7 @@ fn ask(question: Ask, output: &mut impl Write) -> Result<(), AskError> {
         Ask::Host { place, command } => command::host(&place, command, output),
         Ask::Listener { place, command } => command::listener(&place, command, output),
         Ask::Ana { place, command } => command::ana(&place, command, output),
+        Ask::Freeze { place, arguments } => command::freeze(&place, &arguments, output),
         Ask::Log { place, arguments } => command::log(&place, arguments, output),
         Ask::Reload { place, arguments } => command::reload(&place, &arguments, output),
         Ask::Config { place, arguments } => command::config(&place, &arguments, output),

@@ -96,23 +96,22 @@ pub(super) fn confine(options: &ServeOptions, config: &Config) {
     if wanted.files {
         places.add_all(options, config);
     }
-    let (ports, servers) = (ports(config), ports_of_servers(config));
+    let (ports, connect) = (ports(config), servers(config));
     let Places { rules, disks, read, .. } = places;
     worker::retire();
     let layers = confine::confine(&Plan {
         capabilities: wanted.capabilities.then(|| capabilities(config)),
         files: wanted.files.then_some(rules),
-        ports: wanted.network.then(|| Ports {
-            listen: ports.iter().copied().collect(),
-            connect: if has_images(config) { Connect::Anywhere } else { Connect::To(servers.clone()) },
-        }),
+        ports: wanted
+            .network
+            .then(|| Ports { listen: ports.iter().copied().collect(), connect: connect.clone() }),
         signals: wanted.processes,
         abstract_sockets: wanted.processes && !is_told_over_an_abstract_socket(),
         system_calls: wanted.system_calls,
     });
     let later_ports = wanted.ports.clone();
     let ports = ports.into_iter().collect();
-    Confinement { layers, disks, read, ports, later_ports, servers }.holds();
+    Confinement { layers, disks, read, ports, later_ports, connect }.holds();
 }
 
 /// What could not be added to a target with this configuration without a restart, for people.
@@ -187,15 +186,18 @@ fn has_images(config: &Config) -> bool {
     !config.ceph.is_empty() || namespaces.any(|namespace| matches!(namespace.source, Source::Rbd(_)))
 }
 
-/// The ports of servers that have disks.
-fn ports_of_servers(config: &Config) -> Vec<u16> {
+/// The servers that have disks.
+fn servers(config: &Config) -> Connect {
+    if has_images(config) {
+        return Connect::Anywhere;
+    }
     let namespaces = config.subsystems.iter().flat_map(|one| &one.namespaces);
     let configured = namespaces.filter_map(|namespace| match &namespace.source {
         Source::Nbd(nbd) => nbd.address.port(),
         _ => None,
     });
     let ports: BTreeSet<u16> = configured.chain(config.confinement.connect_ports.iter().copied()).collect();
-    ports.into_iter().collect()
+    Connect::To(ports.into_iter().collect())
 }
 
 /// The rules for files, and where they lead.

@@ -3,12 +3,15 @@
 #[path = "../../../common/rbd/tests/rbd/cluster.rs"]
 #[expect(dead_code, reason = "the tests of the driver use more of it")]
 mod ceph;
+#[path = "../freeze/clock.rs"]
+#[expect(dead_code, reason = "the tests of freezes use more of it")]
+mod clock;
 #[path = "../kill/load.rs"]
 #[expect(dead_code, reason = "the tests that kill targets use more of it")]
 mod load;
 mod nbd;
 mod rbd;
-#[path = "../../../common/nbd/tests/server/mod.rs"]
+#[path = "../../../common/nbd/tests/nbd/server.rs"]
 #[expect(dead_code, reason = "the tests of the driver use more of it")]
 mod server;
 
@@ -50,11 +53,16 @@ impl Target {
         this
     }
 
-    /// Its first namespace, as `status --json` shows it.
-    fn namespace(&self) -> Value {
+    /// Its namespaces, as `status --json` shows them.
+    fn namespaces(&self) -> Value {
         let status = self.service.ask(&["status", "--json"]);
-        let status: Value = serde_json::from_str(&status).expect("JSON");
-        status["namespaces"][0].clone()
+        let mut status: Value = serde_json::from_str(&status).expect("JSON");
+        status["namespaces"].take()
+    }
+
+    /// The first of them.
+    fn namespace(&self) -> Value {
+        self.namespaces()[0].take()
     }
 
     fn state(&self) -> String {

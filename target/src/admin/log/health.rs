@@ -13,9 +13,13 @@ pub(super) fn page(controller: &Controller, context: &AdminContext<'_>) -> Page 
     let namespaces = || context.served.namespaces_for(subsystem, &controller.host().nqn);
     let read_only = namespaces().next().is_some() && namespaces().all(|one| one.read_only());
     let lost = namespaces().any(|one| one.is_lost());
-    page.critical_warning =
-        CriticalWarning::default().with_read_only(read_only).with_reliability_degraded(lost);
-    page.available_spare = 100;
+    let full = namespaces().any(|one| one.with_failures(|log| log.found_no_space(context.now)));
+    page.critical_warning = CriticalWarning::default()
+        .with_read_only(read_only)
+        .with_reliability_degraded(lost)
+        .with_spare_low(full);
+    // Nobody knows how much a pool has left before it has none.
+    page.available_spare = if full { 0 } else { 100 };
     page.available_spare_threshold = 10;
     page.data_units_read.set(Smart::data_units(counters.bytes_read.into()));
     page.data_units_written.set(Smart::data_units(counters.bytes_written.into()));

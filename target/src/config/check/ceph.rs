@@ -5,7 +5,8 @@ use toml::de::DeTable;
 
 use super::process::absolute_path;
 use super::{Errors, Reader, Unique};
-use crate::config::{Config, RbdBacking, Source};
+use crate::config::backing::without_cluster;
+use crate::config::{Config, RbdBacking};
 
 pub(super) fn clusters(root: &Reader<'_>, errors: &mut Errors<'_>) -> Vec<ClusterConfig> {
     let is_one = root.any("ceph").is_some_and(|value| value.get_ref().is_table());
@@ -34,15 +35,8 @@ fn cluster(reader: Reader<'_>, names: &mut Unique<String>, errors: &mut Errors<'
 
 /// Each image is of a cluster that is there.
 pub(super) fn are_known(document: &DeTable<'_>, config: &Config, errors: &mut Errors<'_>) {
-    for namespace in config.subsystems.iter().flat_map(|subsystem| &subsystem.namespaces) {
-        if let Source::Rbd(rbd) = &namespace.source
-            && config.cluster(&rbd.cluster).is_none()
-        {
-            let span = document.get("ceph").map_or(0..0, toml::Spanned::span);
-            let (cluster, image) = (&rbd.cluster, &rbd.image);
-            let message =
-                format!("no cluster is named {cluster}, of which {image} is; add [[ceph]] with that name");
-            errors.add(&span, "ceph".to_owned(), message);
-        }
+    for message in without_cluster(config) {
+        let span = document.get("ceph").map_or(0..0, toml::Spanned::span);
+        errors.add(&span, "ceph".to_owned(), message);
     }
 }

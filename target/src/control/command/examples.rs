@@ -48,6 +48,11 @@ pub const LISTENER: &str = examples!(
 /// Of `ana`.
 pub const ANA: &str =
     examples!("ringfab-target ana show", "ringfab-target ana set 1 inaccessible --listener 192.0.2.5:4420");
+/// Of `freeze`.
+pub const FREEZE: &str = examples!(
+    "ringfab-target freeze 1 -- lvcreate --snapshot --name disk-monday disks/disk",
+    "ringfab-target freeze 1 2 --for 3s -- rbd snap create rbd/one@monday"
+);
 /// Of `log`.
 pub const LOG: &str =
     examples!("ringfab-target log debug", "ringfab-target log 'info,ringfab_target::admin=debug'");

@@ -5,6 +5,7 @@ mod amount;
 mod changes;
 mod configure;
 pub mod examples;
+mod freeze;
 mod keys;
 mod limits;
 mod namespace;
@@ -29,6 +30,7 @@ pub use configure::{
     HostCommand, ListenerCommand, LogArguments, ReloadArguments, SubsystemCommand, host, listener, log,
     reload, subsystem,
 };
+pub use freeze::{FreezeArguments, freeze};
 pub use namespace::{NamespaceCommand, namespace};
 pub use save::{ConfigArguments, config};
 pub use status::status;
