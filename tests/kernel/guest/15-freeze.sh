@@ -44,7 +44,8 @@ load=$!
 frozen=
 for try in 1 2 3 4 5 6 7 8; do
     pause 1
-    if "${far[@]}" "$bin/ringfab-target" freeze --socket "$socket" 1 2 --for 10s -- bash -c "snapshots $try"; then
+    if "${far[@]}" "$bin/ringfab-target" freeze --socket "$socket" --subsystem "$nqn" 1 2 --for 10s -- \
+        bash -c "snapshots $try"; then
         frozen=$try
         break
     fi

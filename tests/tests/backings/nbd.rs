@@ -118,6 +118,32 @@ fn a_server_that_is_away_costs_what_waits_for_it_and_nothing_else() {
 }
 
 #[test]
+fn a_group_that_follows_its_disk_is_left_while_the_server_is_away_for_long_and_used_when_it_is_back() {
+    let Some(()) = require("nbdkit") else { return };
+    let mut server = Server::nbdkit_with_file(16 * MIB, &[]);
+    let tables = table(&server, "reconnect_delay_s = 1\nwrite_through = true")
+        + "[[subsystem.ana]]\ngroup = 1\non_lost_disk = \"inaccessible\"\n";
+    let target = Target::start(&tables);
+    let host = target.attach();
+    host.write_at(1, 0, &[7; 512], true).expect("written");
+    server.kill();
+    let reader = {
+        let host = host.clone();
+        // There is no other path, so it waits for this one.
+        std::thread::spawn(move || {
+            let mut block = [0; 512];
+            host.read_at(1, 0, &mut block).map(|()| block)
+        })
+    };
+    wait_until("its commands are given up", || target.state() == "not ready");
+    let shown = target.service.ask(&["ana", "show"]);
+    assert!(shown.contains("inaccessible"), "{shown}");
+    server.start();
+    wait_until("it is back", || target.state() == "ready");
+    assert_eq!(reader.join().expect("no panic").expect("read when it is back"), [7; 512]);
+}
+
+#[test]
 fn no_flush_succeeds_after_a_server_went_with_writes_until_somebody_has_looked() {
     let Some(()) = require("nbdkit") else { return };
     let mut server = Server::nbdkit_with_file(16 * MIB, &[]);

@@ -202,7 +202,9 @@ fn what_cannot_be_frozen_and_what_fails_is_a_sentence() {
     wait_until("all are ready", || !target.service.ask(&["namespace", "list"]).contains("not ready"));
     let half = target.refused(&["3", "--", "true"]);
     assert!(half.contains("have one disk: name both"), "{half}");
-    let both = target.run(&["3", "4", &format!("{NQN}/1"), "--", "true"]);
+    let elsewhere = target.refused(&["1", "--subsystem", "nqn.2026-11.org.ringfab:none", "--", "true"]);
+    assert!(elsewhere.contains("there is no subsystem nqn.2026-11.org.ringfab:none"), "{elsewhere}");
+    let both = target.run(&["3", "4", &format!("{NQN}/1"), "--subsystem", NQN, "--", "true"]);
     assert!(both.status.success(), "{}", String::from_utf8_lossy(&both.stderr));
     // All of these are over.
     let controller = target.attach();

@@ -16,10 +16,12 @@ use crate::control::request::Request;
 /// What is frozen, and what is run meanwhile.
 #[derive(Debug, Args)]
 pub struct FreezeArguments {
-    /// A namespace: its identifier, or NQN/NSID where there are several subsystems. All disks of the snapshot are
-    /// named.
+    /// A namespace: its identifier, or NQN/NSID. All disks of the snapshot are named.
     #[arg(required = true, value_name = "NAMESPACE", value_parser = parse_namespace)]
     namespaces: Vec<NamespaceName>,
+    /// NQN of the subsystem of those that are identifiers only; not needed when there is only one.
+    #[arg(long, value_name = "NQN")]
+    subsystem: Option<String>,
     /// How long writes wait at most, with a unit: 5s, 500ms; 10s is the most. Running writes, the flush and the command
     /// have this time together.
     #[arg(long = "for", value_name = "TIME", default_value = "5s", value_parser = parse_time)]
@@ -60,10 +62,15 @@ fn parse_time(text: &str) -> Result<Duration, String> {
 /// # Errors
 /// When the target cannot be asked or refuses, when the command fails, and when the time was over before it ended.
 pub fn freeze(place: &Place, arguments: &FreezeArguments, output: &mut impl Write) -> Result<(), AskError> {
-    let FreezeArguments { namespaces, limit, command } = arguments;
+    let FreezeArguments { namespaces, subsystem, limit, command } = arguments;
+    let named = |one: &NamespaceName| NamespaceName {
+        subsystem: one.subsystem.as_ref().or(subsystem.as_ref()).cloned(),
+        nsid: one.nsid,
+    };
+    let namespaces = namespaces.iter().map(named).collect();
     let mut session = Session::connect(&place.socket)?;
     let milliseconds = limit.as_millis() as u64;
-    let begun = session.ask(&Request::Freeze { namespaces: namespaces.clone(), milliseconds })?;
+    let begun = session.ask(&Request::Freeze { namespaces, milliseconds })?;
     let ran = run(command);
     let thawed = session.ask(&Request::Thaw);
     let in_time = thawed.as_ref().is_ok_and(|answer| answer["in_time"] == json!(true));
