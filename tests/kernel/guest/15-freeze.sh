@@ -28,7 +28,7 @@ snapshots() {
 }
 export -f snapshots
 
-may_warn 'operation not supported error, dev loop[0-9]+, .*WRITE_ZEROES'
+may_warn 'operation not supported error, dev loop[0-9]+, .*WRITE_ZEROES' 'device-mapper: core: CONFIG_IMA_'
 modprobe -a loop dm_thin_pool
 truncate -s 512M /tmp/pool.img
 loop=$(losetup --show -f /tmp/pool.img)
@@ -40,10 +40,10 @@ beneath='path = "/dev/vg/a"' beneath_2='path = "/dev/vg/b"' start_target
 connect "${four[@]}"
 python3 -IS "$out/clock.py" load "$ns1" "$ns2" /tmp/times.json &
 load=$!
+wait_for 20 test -e /tmp/times.json.begun
 # A machine that is slower than the freeze lasts tries again.
 frozen=
 for try in 1 2 3 4 5 6 7 8; do
-    pause 1
     if "${far[@]}" "$bin/ringfab-target" freeze --socket "$socket" --subsystem "$nqn" 1 2 --for 10s -- \
         bash -c "snapshots $try"; then
         frozen=$try

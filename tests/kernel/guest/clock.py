@@ -2,7 +2,7 @@
 #
 #   clock.py load DISK DISK FILE    writes a time to one volume past the cache, waits until it is written, and writes it
 #                                   to the other one, in two threads that begin with different volumes; until SIGTERM,
-#                                   and then FILE has what was written
+#                                   and then FILE has what was written. FILE.begun is there once both write
 #   clock.py check DISK DISK FILE   whether copies of the volumes are of one instant
 import json
 import mmap
@@ -45,6 +45,9 @@ def load():
     threads = [threading.Thread(target=write, args=(thread, written[thread])) for thread in (0, 1)]
     for thread in threads:
         thread.start()
+    while min(len(times) for times in written) < 20:
+        ended.wait(0.05)
+    open(file + ".begun", "w").close()
     ended.wait()
     for thread in threads:
         thread.join()
