@@ -147,6 +147,10 @@ fn chosen(view: &View, names: &[NamespaceName]) -> Result<Vec<Chosen>, String> {
         if !namespace.is_ready() {
             return Err(format!("namespace {nsid} of {} is not ready", subsystem.nqn()));
         }
+        // No flush says any more that all is there.
+        if let Some(why) = namespace.needs_reopen() {
+            return Err(format!("namespace {nsid} of {} has to be reopened first: {why}", subsystem.nqn()));
+        }
         chosen.push((subsystem, namespace));
     }
     chosen.sort_by_key(|(_, namespace)| namespace.index());

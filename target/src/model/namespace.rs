@@ -112,7 +112,8 @@ pub struct Health {
 }
 
 /// Why a namespace is full.
-const NO_SPACE: &str = "a write has found no space beneath it in the last 5 minutes: give the pool or file system of its disk more";
+const NO_SPACE: &str = "a write has found no space beneath it in the last 5 minutes: give the pool or file system of \
+                        its disk more";
 
 /// What a namespace is made from.
 #[derive(Debug)]

@@ -156,6 +156,12 @@ fn no_flush_succeeds_after_a_server_went_with_writes_until_somebody_has_looked()
     hosts[1].flush(1).expect("nothing was lost");
     hosts[1].write_at(1, 4096, &[3; 4096], false).expect("written");
     server.restart();
+    // The flush of a freeze is the first one that fails.
+    for why in ["is not flushed", "has to be reopened first"] {
+        let frozen = target.service.control(&["freeze", "1", "--", "true"]);
+        let refused = String::from_utf8_lossy(&frozen.stderr).into_owned();
+        assert!(!frozen.status.success() && refused.contains(why), "{refused}");
+    }
     let is_write_fault = |outcome: Result<(), IoError>| {
         let Err(IoError::Status(status)) = outcome else { return false };
         status.code() == Status::WRITE_FAULT
