@@ -158,7 +158,8 @@ fn no_flush_succeeds_after_a_server_went_with_writes_until_somebody_has_looked()
     server.restart();
     // The flush of a freeze is the first one that fails.
     for why in ["is not flushed", "has to be reopened first"] {
-        let frozen = target.service.control(&["freeze", "1", "--", "true"]);
+        let mut freeze = target.service.command(&["freeze", "1"]);
+        let frozen = freeze.args(["--", "true"]).output().expect("it runs");
         let refused = String::from_utf8_lossy(&frozen.stderr).into_owned();
         assert!(!frozen.status.success() && refused.contains(why), "{refused}");
     }
