@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Snapshots of LVM's thin volumes beneath two namespaces, made under a freeze while the kernel's host writes to both: they
-# are of one instant.
+# Snapshots of LVM's thin volumes beneath two namespaces, made under a freeze while the kernel's host writes to both:
+# they are of one instant.
 set -euo pipefail
 # shellcheck source=tests/kernel/guest/lib.sh
 . "${0%/*}/lib.sh"
