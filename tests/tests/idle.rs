@@ -1,22 +1,24 @@
 //! What a target costs while its hosts do nothing.
 
+use std::collections::BTreeMap;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ringfab_fabric::rdma::Access;
 use ringfab_spec::{IntoBytes, Status, SubmissionEntry};
-use ringfab_tests::program;
 use ringfab_tests::raw_host::{Association, RawHost};
+use ringfab_tests::{program, wait_until};
 
-/// How long idleness is watched.
-const IDLE: Duration = Duration::from_secs(5);
+/// Threads of a target.
+const CORE: &str = "core-0";
+const LOOKS: &str = "looks";
 
-/// How often a target with one core wakes up in that time, at most: its timers come ten times a second, its watchers
-/// less often.
+/// For so many looks at the disks idleness is watched.
+const IDLE_LOOKS: u64 = 5;
+
+/// How often a target with one core wakes up meanwhile, at most: its timers come ten times a second, its watchers less
+/// often.
 const WAKE_UPS_MAX: u64 = 250;
-
-/// Of `/proc/PID/stat`, whatever the kernel's own clock.
-const TICKS_PER_SECOND: u64 = 100;
 
 /// A target process at its defaults, with one namespace.
 struct Process {
@@ -51,35 +53,37 @@ impl Process {
         Self { child, address, _folder: folder }
     }
 
-    /// Processor time so far, in clock ticks.
-    fn ticks(&self) -> u64 {
-        let path = format!("/proc/{}/stat", self.child.id());
-        let stat = std::fs::read_to_string(path).expect("it runs");
-        // Behind the name in parentheses; user and system time are fields 14 and 15 of the whole.
-        let fields: Vec<&str> = stat.rsplit(')').next().expect("a name").split_whitespace().collect();
-        fields[11].parse::<u64>().expect("a number") + fields[12].parse::<u64>().expect("a number")
-    }
-
-    /// How often any of its threads has gone to sleep so far. Being made to wait by others does not count.
-    fn sleeps(&self) -> u64 {
+    /// What the system says of each of its threads, by their names.
+    fn threads(&self) -> BTreeMap<String, String> {
         let path = format!("/proc/{}/task", self.child.id());
         let threads = std::fs::read_dir(path).expect("it runs");
         let statuses = threads.map(|thread| thread.expect("a thread").path().join("status"));
         let statuses = statuses.map(|path| std::fs::read_to_string(path).expect("its threads stay"));
-        statuses.map(|status| number(&status, "voluntary_ctxt_switches:")).sum()
+        statuses.map(|status| (text(&status, "Name:"), status)).collect()
     }
 
-    /// How often it wakes up in a while in which nobody asks anything of it.
+    /// How often they have gone to sleep so far. Being made to wait by others does not count.
+    fn sleeps(&self) -> u64 {
+        self.threads().values().map(|status| sleeps_of(status)).sum()
+    }
+
+    /// Waits until the thread that looks at the disks, once a second, has done so so often.
+    fn wait_for_looks(&self, looks: u64) {
+        let seen = || sleeps_of(&self.threads()[LOOKS]);
+        let enough = seen() + looks;
+        wait_until("it has looked at its disks", || seen() >= enough);
+    }
+
+    /// How often it wakes up while it looks at its disks so often, and nobody asks anything of it.
     fn wake_ups_while_idle(&self) -> u64 {
-        // What attaching has left to do is done by then.
-        std::thread::sleep(Duration::from_millis(500));
-        let (sleeps, ticks) = (self.sleeps(), self.ticks());
-        // What is measured is the time in which nothing happens.
-        std::thread::sleep(IDLE);
+        // What attaching has left to do is done with the second one.
+        self.wait_for_looks(2);
+        let before = self.sleeps();
+        self.wait_for_looks(IDLE_LOOKS);
+        let after = self.sleeps();
         // Who never sleeps does not wake up either.
-        let ticks = self.ticks() - ticks;
-        assert!(ticks < IDLE.as_secs() * TICKS_PER_SECOND / 4, "{ticks} ticks in {IDLE:?}");
-        self.sleeps() - sleeps
+        wait_until("its core sleeps", || text(&self.threads()[CORE], "State:") == "S");
+        after - before
     }
 
     fn resident_kib(&self) -> u64 {
@@ -88,10 +92,19 @@ impl Process {
     }
 }
 
-/// The number behind a name at the begin of a line.
-fn number(status: &str, name: &str) -> u64 {
+/// The word behind a name at the begin of a line.
+fn text(status: &str, name: &str) -> String {
     let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("the line is there");
-    line.split_whitespace().next().expect("a number").parse().expect("a number")
+    line.split_whitespace().next().expect("a word").to_owned()
+}
+
+fn sleeps_of(status: &str) -> u64 {
+    number(status, "voluntary_ctxt_switches:")
+}
+
+/// The same, where it is a number.
+fn number(status: &str, name: &str) -> u64 {
+    text(status, name).parse().expect("a number")
 }
 
 impl Drop for Process {
@@ -111,12 +124,9 @@ fn a_hundred_idle_connections_cost_no_wake_up_more_than_none() {
     let queues: Vec<_> = attached.iter().map(|one| host.attach_io(*one, 1, 32)).collect();
     assert_eq!(attached.len() + queues.len(), 100);
     let with_all = process.wake_ups_while_idle();
-    assert!(alone <= WAKE_UPS_MAX, "{alone} wake-ups in {IDLE:?} without connections");
+    assert!(alone <= WAKE_UPS_MAX, "{alone} wake-ups without connections");
     // A timer for each of them that fires once in a second is 500.
-    assert!(
-        with_all <= alone + alone / 4 + 50,
-        "{with_all} wake-ups in {IDLE:?}, {alone} without connections"
-    );
+    assert!(with_all <= alone + alone / 4 + 50, "{with_all} wake-ups, {alone} without connections");
     for association in attached {
         assert_eq!(host.controller_status(association), 1, "all are still there");
     }

@@ -9,7 +9,7 @@ use ringfab_initiator::blocking::Controller;
 use ringfab_tests::wait_until;
 
 /// Threads of the load. Each has a block of each volume.
-const WRITERS: u64 = 4;
+pub(crate) const WRITERS: u64 = 4;
 pub(crate) const BLOCK_BYTES: usize = 4096;
 
 /// Bytes of a volume that has all of it.

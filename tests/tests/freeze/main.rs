@@ -2,13 +2,16 @@
 
 mod clock;
 
-use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
-use clock::{BLOCK_BYTES, ClockLoad, VOLUME_BYTES};
+use clock::{BLOCK_BYTES, ClockLoad, VOLUME_BYTES, WRITERS};
 use ringfab_initiator::blocking::{Controller, EngineOptions};
 use ringfab_initiator::{ConnectOptions, HostIdentity, Url};
 use ringfab_tests::{NQN, Service, free_port, wait_until};
+use serde_json::Value;
+
+/// How often copies are made.
+const TRIES: u32 = 5;
 
 /// A target with two volumes, on two cores.
 struct Target {
@@ -88,24 +91,18 @@ impl Target {
         child.expect("it runs")
     }
 
-    fn copy(&self, name: &str) -> (PathBuf, PathBuf) {
-        (self.service.path(name), self.service.path(&format!("{name}.copy")))
+    /// How many commands wait, and hold nothing.
+    fn held_back(&self) -> u64 {
+        let status: Value = serde_json::from_str(&self.service.ask(&["status", "--json"])).expect("JSON");
+        let cores = status["cores"].as_array().expect("cores").iter();
+        let states = cores.flat_map(|core| core["states"].as_array().expect("states"));
+        let held = states.filter(|one| one["state"] == "held_back");
+        held.map(|one| one["commands"].as_u64().expect("a number")).sum()
     }
 
-    /// The commands of a shell that copy both volumes, one a good while after the other.
-    fn copy_slowly(&self) -> String {
-        let [(a, a_copy), (b, b_copy)] = ["a", "b"].map(|name| self.copy(name));
-        format!(
-            "cp {} {} && sleep 0.2 && cp {} {}",
-            a.display(),
-            a_copy.display(),
-            b.display(),
-            b_copy.display()
-        )
-    }
-
-    fn copies(&self) -> [Vec<u8>; 2] {
-        ["a", "b"].map(|name| std::fs::read(self.copy(name).1).expect("a copy"))
+    /// What a volume has now.
+    fn content(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.service.path(name)).expect("a volume")
     }
 }
 
@@ -115,30 +112,31 @@ fn copies_of_two_volumes_are_of_one_instant_with_a_freeze_and_only_with_it() {
     let controller = target.attach();
     let mut copies = Vec::new();
     let load = ClockLoad::start(&controller);
-    let copy = target.copy_slowly();
-    for _ in 0..5 {
+    // A machine that is slower than a freeze lasts tries again.
+    for _ in 0..TRIES {
         load.wait_until_it_runs();
-        let output = target.run(&["1", "2", "--", "sh", "-c", &copy]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let told = String::from_utf8(output.stdout).expect("text");
-        assert!(told.starts_with("frozen for ") && told.ends_with(" ms\n"), "{told}");
-        copies.push(target.copies());
-    }
-    // The same without: it fails to be of one instant, unless the load did nothing meanwhile.
-    let before = load.now();
-    let unfrozen = loop {
-        assert!(Command::new("sh").args(["-c", &copy]).status().expect("a shell").success());
-        if load.now() > before + 100 {
-            break target.copies();
+        let mut asker = target.freeze_until_told(&["1", "2", "--for", "10s"]);
+        let one = target.content("a");
+        // Each thread would write now.
+        wait_until("the load waits", || target.held_back() == WRITERS);
+        let two = target.content("b");
+        drop(asker.stdin.take());
+        if asker.wait().expect("its end").success() {
+            copies.push([one, two]);
         }
-    };
+    }
+    assert!(!copies.is_empty(), "no freeze was long enough: {}", target.service.log());
+    // The same without.
+    let one = target.content("a");
+    let before = load.now();
+    wait_until("the load goes on", || load.now() > before + 10 * WRITERS);
+    let unfrozen = [one, target.content("b")];
     let written = load.finish();
     for [one, two] in &copies {
         assert_eq!(written.check([one, two]), Ok(()));
     }
     let [one, two] = &unfrozen;
     assert!(written.check([one, two]).is_err(), "who copies one after the other gets two moments");
-    assert_eq!(target.said(" thawed"), 5, "{}", target.service.log());
     controller.detach().expect("detached");
 }
 
@@ -156,6 +154,7 @@ fn writes_wait_and_reads_do_not_until_the_command_ends_or_who_asked_is_gone() {
         controller.write_at(2, 0, &[8; BLOCK_BYTES], false).expect("written");
         controller.read_at(1, 8192, &mut [0; BLOCK_BYTES]).expect("read");
         controller.flush(1).expect("flushed");
+        wait_until("it waits", || target.held_back() == 1);
         assert!(!writer.is_finished(), "it waits");
         if is_killed {
             asker.kill().expect("killed");
@@ -206,6 +205,8 @@ fn what_cannot_be_frozen_and_what_fails_is_a_sentence() {
     assert!(elsewhere.contains("there is no subsystem nqn.2026-11.org.ringfab:none"), "{elsewhere}");
     let both = target.run(&["3", "4", &format!("{NQN}/1"), "--subsystem", NQN, "--", "true"]);
     assert!(both.status.success(), "{}", String::from_utf8_lossy(&both.stderr));
+    let told = String::from_utf8(both.stdout).expect("text");
+    assert!(told.starts_with("frozen for ") && told.ends_with(" ms\n"), "{told}");
     // All of these are over.
     let controller = target.attach();
     for nsid in [1, 3] {
