@@ -116,17 +116,21 @@ impl Drop for Process {
 
 /// The processor time of an idle target is measured by the benchmarks: what one wake-up costs is the machine's matter.
 #[test]
-fn a_hundred_idle_connections_cost_no_wake_up_more_than_none() {
+fn a_hundred_idle_connections_wake_it_up_no_more_often_than_two() {
     let process = Process::start();
-    let alone = process.wake_ups_while_idle();
     let mut host = RawHost::new(process.address);
-    let attached: Vec<Association> = (0..50).map(|_| host.attach()).collect();
-    let queues: Vec<_> = attached.iter().map(|one| host.attach_io(*one, 1, 32)).collect();
-    assert_eq!(attached.len() + queues.len(), 100);
-    let with_all = process.wake_ups_while_idle();
-    assert!(alone <= WAKE_UPS_MAX, "{alone} wake-ups without connections");
+    let mut attached: Vec<Association> = Vec::new();
+    let [few, many] = [1, 50].map(|hosts| {
+        while attached.len() < hosts {
+            let association = host.attach();
+            let _queue = host.attach_io(association, 1, 32);
+            attached.push(association);
+        }
+        process.wake_ups_while_idle()
+    });
+    assert!(few <= WAKE_UPS_MAX, "{few} wake-ups with two connections");
     // A timer for each of them that fires once in a second is 500.
-    assert!(with_all <= alone + alone / 4 + 50, "{with_all} wake-ups, {alone} without connections");
+    assert!(many <= few * 3 / 2, "{many} wake-ups, {few} with two connections");
     for association in attached {
         assert_eq!(host.controller_status(association), 1, "all are still there");
     }
