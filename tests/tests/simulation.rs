@@ -196,6 +196,31 @@ fn hosts_are_back_before_the_target_knows_that_they_had_gone_and_lose_nothing() 
     assert!(incidents > 100, "the seeds are worth their time: {incidents}");
 }
 
+/// The disk is that of an NBD server, which is killed and loses its power at random moments.
+fn on_an_export(seed: u64) -> Scenario {
+    let plain = of_one_way(Scenario::new(seed));
+    Scenario {
+        incidents: Incidents::Export,
+        calm: plain.calm.max(Duration::from_millis(300)),
+        machines: Machines { targets: 1, ..plain.machines },
+        ..plain
+    }
+}
+
+#[test]
+fn nothing_is_lost_or_done_late_when_an_nbd_server_beneath_is_killed_and_nothing_is_lost_without_a_word() {
+    start_logging();
+    if let Some(seed) = number("SEED") {
+        run(on_an_export(seed), true);
+        return;
+    }
+    let seeds = 0..number("SEEDS").unwrap_or(40);
+    let outcomes: Vec<Outcome> = seeds.map(|seed| run(on_an_export(seed), false)).collect();
+    let incidents: u32 = outcomes.iter().map(|outcome| outcome.incidents).sum();
+    let failures: u64 = outcomes.iter().map(|outcome| outcome.failures).sum();
+    assert!(incidents > 100 && failures > 10, "the seeds are worth their time: {incidents}, {failures}");
+}
+
 /// A world with targets of one address.
 fn of_one_way(scenario: Scenario) -> Scenario {
     Scenario { machines: Machines { ways: 1, ..scenario.machines }, ..scenario }

@@ -216,7 +216,7 @@ impl NbdDevice {
             Next::Ask => self.unsent.push_back(id),
             Next::Finish => {
                 let in_flight = self.in_flight.remove(id).expect("it was just there");
-                self.finished.push_back(in_flight.finish());
+                self.finished.extend(in_flight.finish());
             }
         }
     }
@@ -244,6 +244,20 @@ impl NbdDevice {
         self.send(reactor);
     }
 
+    fn begin(&mut self, reactor: &mut Reactor, id: SlotId) -> Started {
+        self.unsent.push_back(id);
+        self.send(reactor);
+        Started::Pending
+    }
+
+    /// The process before this one may have written what nobody has flushed, and hosts rely on us for it.
+    fn flush_what_was_written_before(&mut self) {
+        let flush = InFlight::flush_of_our_own();
+        if let Ok(id) = self.in_flight.try_insert(flush, DiskTokens::SLOTS) {
+            self.unsent.push_front(id);
+        }
+    }
+
     /// What has become of the connection.
     fn hear(&mut self, reactor: &mut Reactor, news: News) {
         match news {
@@ -251,6 +265,9 @@ impl NbdDevice {
             News::Up => {
                 if let Some(info) = self.link.open().map(|open| open.info) {
                     self.properties = self.session().properties(&info);
+                }
+                if self.link.inherit() {
+                    self.flush_what_was_written_before();
                 }
                 self.send(reactor);
             }
@@ -302,7 +319,7 @@ impl NbdDevice {
         }
         for id in failed {
             let in_flight = self.in_flight.remove(id).expect("it was just there");
-            self.finished.push_back(in_flight.end(Err(LOST.error), LOST.errno));
+            self.finished.extend(in_flight.end(Err(LOST.error), LOST.errno));
         }
     }
 
@@ -310,7 +327,7 @@ impl NbdDevice {
     fn give_up_waiting(&mut self, error: BlockError) {
         for id in std::mem::take(&mut self.unsent) {
             let in_flight = self.in_flight.remove(id).expect("a request that was not sent has no answer");
-            self.finished.push_back(in_flight.end(Err(error), None));
+            self.finished.extend(in_flight.end(Err(error), None));
         }
     }
 
@@ -373,20 +390,15 @@ impl BlockDevice for NbdDevice {
                 return Started::Finished(operation.finish(tag, Err(BlockError::NotSupported)));
             }
         };
-        match self.outcome_at_once(reactor, &in_flight) {
-            Some(Ok(())) => return Started::Finished(in_flight.end(Ok(()), None)),
-            Some(Err(Failure { error, errno })) => {
-                return Started::Finished(in_flight.end(Err(error), errno));
-            }
-            None => {}
-        }
-        let id = match self.in_flight.try_insert(in_flight, DiskTokens::SLOTS) {
-            Ok(id) => id,
-            Err(in_flight) => return Started::Finished(in_flight.end(Err(BlockError::Busy), None)),
+        let outcome = match self.outcome_at_once(reactor, &in_flight) {
+            None => match self.in_flight.try_insert(in_flight, DiskTokens::SLOTS) {
+                Ok(id) => return self.begin(reactor, id),
+                Err(in_flight) => in_flight.end(Err(BlockError::Busy), None),
+            },
+            Some(Ok(())) => in_flight.end(Ok(()), None),
+            Some(Err(Failure { error, errno })) => in_flight.end(Err(error), errno),
         };
-        self.unsent.push_back(id);
-        self.send(reactor);
-        Started::Pending
+        Started::Finished(outcome.expect("somebody waits for what is started"))
     }
 
     fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) -> Option<Finished> {
@@ -416,6 +428,10 @@ impl BlockDevice for NbdDevice {
         self.is_shrunk = false;
         if let Some(info) = self.session().info() {
             self.properties = self.session().properties(&info);
+        }
+        if self.link.inherit() {
+            self.flush_what_was_written_before();
+            self.send(reactor);
         }
         self.link.connect(reactor);
         Ok(())

@@ -9,6 +9,10 @@
 //! that is gone, and another one to its successor, whose flush says nothing about what the first one wrote. So a flush
 //! covers only connections of its own *epoch*. An epoch begins whenever a connection ends. A connection is of the epoch
 //! that the last request was sent in that it has answered: it has shown then that its server lived at that time.
+//!
+//! What the process before this one has written may not have been flushed either, and hosts rely on this one for it. So
+//! the first connections begin with a write in their account, until a flush has covered it. It is the same when somebody
+//! has looked after a loss: what was not lost with one server may be lost with the next.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -21,6 +25,8 @@ pub(crate) struct Durability {
     written: AtomicU64,
     flushed: Mutex<Flushed>,
     lost: AtomicBool,
+    /// Whether something was perhaps written before that no flush has covered yet.
+    inherits: AtomicBool,
 }
 
 /// The last flush that has succeeded.
@@ -47,6 +53,11 @@ pub(crate) struct Sent {
 }
 
 impl Durability {
+    /// An account that begins with what somebody may have written before.
+    pub(crate) fn inheriting() -> Self {
+        Self { inherits: AtomicBool::new(true), ..Self::default() }
+    }
+
     /// A request is sent now.
     pub(crate) fn sent(&self) -> Sent {
         Sent { epoch: self.epoch.load(Ordering::SeqCst), written: self.written.load(Ordering::SeqCst) }
@@ -57,8 +68,9 @@ impl Durability {
         self.lost.load(Ordering::SeqCst)
     }
 
-    /// Somebody has looked after what was lost.
+    /// Somebody has looked after what was lost. What was not, a server may still have in its memory.
     pub(crate) fn forgive(&self) {
+        self.inherits.store(true, Ordering::SeqCst);
         self.lost.store(false, Ordering::SeqCst);
     }
 
@@ -71,6 +83,15 @@ impl Connection {
     /// A connection that is there from now on.
     pub(crate) fn begin(durability: &Durability) -> Self {
         Self { epoch: durability.sent().epoch, written: 0 }
+    }
+
+    /// Takes over what was written before, as a write of its own, if no flush has covered it. Says whether it has.
+    pub(crate) fn inherit(&mut self, durability: &Durability) -> bool {
+        let inherits = durability.inherits.load(Ordering::SeqCst);
+        if inherits {
+            self.wrote(durability);
+        }
+        inherits
     }
 
     /// A request has been answered that was sent then.
@@ -91,6 +112,7 @@ impl Connection {
         } else if self.epoch == flushed.epoch {
             flushed.written = flushed.written.max(sent.written);
         }
+        durability.inherits.store(false, Ordering::SeqCst);
     }
 
     /// The connection has ended. Returns whether something is lost that was not known to be lost.
@@ -98,6 +120,9 @@ impl Connection {
         durability.epoch.fetch_add(1, Ordering::SeqCst);
         let flushed = durability.flushed();
         let covered = self.written == 0 || flushed.epoch == self.epoch && flushed.written >= self.written;
+        if !covered {
+            durability.inherits.store(false, Ordering::SeqCst);
+        }
         !covered && !durability.lost.swap(true, Ordering::SeqCst)
     }
 }
@@ -125,6 +150,22 @@ mod tests {
         );
         durability.forgive();
         assert!(!durability.is_lost());
+        let mut one = Connection::begin(&durability);
+        assert!(one.inherit(&durability), "the next server may lose what this one has not");
+    }
+
+    #[test]
+    fn what_was_written_before_is_lost_with_the_first_server_unless_it_has_flushed() {
+        for flushes in [false, true] {
+            let durability = Durability::inheriting();
+            let mut one = Connection::begin(&durability);
+            assert!(one.inherit(&durability));
+            if flushes {
+                one.flushed(&durability, durability.sent());
+            }
+            assert_eq!(one.end(&durability), !flushes);
+            assert!(!Connection::begin(&durability).inherit(&durability), "that is settled");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringfab_base::SlotId;
 use ringfab_block::DiskTokens;
-use ringfab_proto::nbd::{ClientHandshake, ExportInfo, Wanted};
+use ringfab_proto::nbd::{ClientHandshake, ExportInfo, Wanted, export};
 use ringfab_reactor::{Reactor, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token};
 
 use crate::durability::Connection;
@@ -212,6 +212,14 @@ impl Link {
         }
     }
 
+    /// Has the connection that is up answer for what was written before it, if no flush has covered that. Says whether
+    /// it does so now: a flush is to follow.
+    pub(crate) fn inherit(&mut self) -> bool {
+        let session = Arc::clone(&self.session);
+        let open = self.open().filter(|open| open.info.has(export::SEND_FLUSH));
+        open.is_some_and(|open| open.account.inherit(&session.durability))
+    }
+
     /// Tries to connect, now.
     pub(crate) fn connect(&mut self, reactor: &mut Reactor) {
         if !matches!(self.state, State::Waiting) {
@@ -314,6 +322,7 @@ impl Link {
         }
         match result {
             Ok(0) => {
+                drop(receive.take_direct());
                 self.receive = Some(receive);
                 self.end(reactor, End::eof())
             }

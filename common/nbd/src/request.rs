@@ -22,7 +22,8 @@ pub(crate) enum Work {
 /// An operation in flight.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    tag: Tag,
+    /// Who waits for it; nobody for a flush of our own.
+    tag: Option<Tag>,
     pub(crate) work: Work,
     /// The range of the disk.
     offset: u64,
@@ -65,12 +66,17 @@ pub(crate) enum Next {
 }
 
 impl InFlight {
+    /// A flush that nobody waits for.
+    pub(crate) fn flush_of_our_own() -> Self {
+        Self::of(None, Work::Flush, (0, 0))
+    }
+
     /// An operation that is to begin.
     ///
     /// # Errors
     /// Gives back what NBD has nothing for.
     pub(crate) fn new(operation: Operation, tag: Tag) -> Result<Self, Operation> {
-        let (offset, length) = operation.range().unwrap_or_default();
+        let range = operation.range().unwrap_or_default();
         let work = match operation {
             Operation::Read { buffer, .. } => Work::Read { buffer: buffer.share() },
             Operation::Write { source, at, durable, .. } => Work::Write { source, at, durable },
@@ -79,7 +85,11 @@ impl InFlight {
             Operation::Flush => Work::Flush,
             other => return Err(other),
         };
-        Ok(Self {
+        Ok(Self::of(Some(tag), work, range))
+    }
+
+    fn of(tag: Option<Tag>, work: Work, (offset, length): (u64, u64)) -> Self {
+        Self {
             tag,
             work,
             offset,
@@ -93,7 +103,7 @@ impl InFlight {
             batch: 0,
             is_answered: false,
             failure: None,
-        })
+        }
     }
 
     /// Whether there is nothing to ask the server for: it has nothing of the kind, and needs nothing.
@@ -229,17 +239,19 @@ impl InFlight {
         Next::Finish
     }
 
-    /// It is over, as its last request was answered.
-    pub(crate) fn finish(self) -> Finished {
+    /// It is over, as its last request was answered; see [`end`](Self::end).
+    pub(crate) fn finish(self) -> Option<Finished> {
         match self.failure {
             None => self.end(Ok(()), None),
             Some(Failure { error, errno }) => self.end(Err(error), errno),
         }
     }
 
-    /// It is over, however it went. Nobody receives into its buffer any more.
-    pub(crate) fn end(self, result: Result<(), BlockError>, errno: Option<i32>) -> Finished {
+    /// It is over, however it went: what is to be said to whoever waits for it. Nobody receives into its buffer any
+    /// more.
+    pub(crate) fn end(self, result: Result<(), BlockError>, errno: Option<i32>) -> Option<Finished> {
         let Self { tag, offset, length, work, .. } = self;
+        let tag = tag?;
         let operation = match work {
             Work::Read { buffer } => {
                 let buffer =
@@ -255,7 +267,7 @@ impl InFlight {
             Work::Trim => Operation::Discard { offset, length },
             Work::Flush => Operation::Flush,
         };
-        operation.finish(tag, result).with_errno(errno)
+        Some(operation.finish(tag, result).with_errno(errno))
     }
 }
 

@@ -83,10 +83,12 @@ impl fmt::Display for Refusal {
 
 impl Session {
     pub(crate) fn new(address: NbdAddress, options: NbdOptions) -> Self {
+        let reads = options.read_only;
+        let durability = if reads { Durability::default() } else { Durability::inheriting() };
         Self {
             address,
             options,
-            durability: Durability::default(),
+            durability,
             connected: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             reported_gone: AtomicBool::new(false),

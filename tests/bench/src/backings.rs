@@ -91,7 +91,8 @@ impl Running {
         let cluster = Cluster::start(folder.path())?;
         let (conf, keyring) = (folder.path().join("ceph.conf"), folder.path().join("keyring"));
         let table = format!("[ceph]\nconf = {conf:?}\nkeyring = {keyring:?}\n");
-        let layout = Layout::of_one(&format!("rbd = \"{POOL}/{IMAGE}\""), &table);
+        // librbd's threads may run where fio's copy of them may.
+        let layout = Layout::of_one(&format!("rbd = \"{POOL}/{IMAGE}\""), &table).with_others_anywhere();
         let target = Target::serve(setup, &layout)?;
         let [pool, image] = [format!("--pool={POOL}"), format!("--rbdname={IMAGE}")];
         let engine = ["--ioengine=rbd", "--clientname=admin", &pool, &image].map(str::to_owned).to_vec();

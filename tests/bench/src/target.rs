@@ -60,6 +60,8 @@ impl Setup {
 pub(crate) struct Layout {
     /// Reactor threads over all processors, which may be fewer; otherwise one on the target's core.
     pub(crate) threads: Option<usize>,
+    /// Whether its other threads may run on every processor, as those of a library do that has its own.
+    others_anywhere: bool,
     /// Of its controllers, if they are limited, as `FIRST-LAST`.
     controller_ids: Option<&'static str>,
     /// Tables of namespaces, as TOML.
@@ -73,7 +75,7 @@ impl Layout {
         push(&mut namespaces, Namespace::Null.nsid(), "null = \"1TiB\"");
         push(&mut namespaces, Namespace::Memory.nsid(), &format!("memory = {NAMESPACE_BYTES}"));
         push(&mut namespaces, Namespace::File.nsid(), &on_file(file));
-        Self { threads: None, controller_ids: None, namespaces }
+        Self { threads: None, others_anywhere: false, controller_ids: None, namespaces }
     }
 
     /// The file alone, as one of two targets serves it; each of them has a half of the controllers' identifiers.
@@ -81,7 +83,7 @@ impl Layout {
         let mut namespaces = String::new();
         push(&mut namespaces, Namespace::File.nsid(), &format!("{}\n{SHARED_DISK}", on_file(file)));
         let controller_ids = if second { "1001-2000" } else { "1-1000" };
-        Self { threads: None, controller_ids: Some(controller_ids), namespaces }
+        Self { threads: None, others_anywhere: false, controller_ids: Some(controller_ids), namespaces }
     }
 
     /// One namespace, and the tables that it needs.
@@ -89,7 +91,12 @@ impl Layout {
         let mut namespaces = String::new();
         push(&mut namespaces, Namespace::Null.nsid(), source);
         namespaces.push_str(tables);
-        Self { threads: None, controller_ids: None, namespaces }
+        Self { threads: None, others_anywhere: false, controller_ids: None, namespaces }
+    }
+
+    /// The same with its other threads on every processor.
+    pub(crate) fn with_others_anywhere(self) -> Self {
+        Self { others_anywhere: true, ..self }
     }
 
     /// So many namespaces: the last one is null, those before it are on sparse files in a folder, which are made here.
@@ -102,7 +109,7 @@ impl Layout {
             push(&mut namespaces, nsid, &on_file(&path));
         }
         push(&mut namespaces, count, "null = \"1TiB\"");
-        Ok(Self { threads: None, controller_ids: None, namespaces })
+        Ok(Self { threads: None, others_anywhere: false, controller_ids: None, namespaces })
     }
 }
 
@@ -140,7 +147,7 @@ impl Target {
         write_secret(&path(DHCHAP_KEY), key.to_text().expose())?;
         fs::write(path("target.toml"), configuration(setup, layout, folder.path()))?;
         let (mut command, core) = match layout.threads {
-            None => (setup.program("ringfab-target"), Some(TARGET_CORE)),
+            None => (setup.program("ringfab-target"), (!layout.others_anywhere).then_some(TARGET_CORE)),
             Some(_) => (Command::new(std::env::current_exe().context("this program")?), None),
         };
         command.args(["serve", "--config"]).arg(path("target.toml"));

@@ -6,6 +6,7 @@ use ringfab_reactor::Time;
 use ringfab_reactor::sim::{HostId, LinkFaults, World};
 
 use super::content::Random;
+use super::export::{Export, REPLAY_DELAY};
 use super::scenario::{Incidents, Scenario};
 use super::server::{Change, DISK, Server};
 
@@ -40,6 +41,8 @@ pub enum Incident {
     PowerLost,
     /// What the target had in flight on its disk may have happened in any part.
     Torn,
+    /// The server that has the disk has lost its volatile cache. The target may find out.
+    ExportLost,
     /// An administrator changes what is served.
     Change(Change),
     /// A host gets a path, or loses one, by order of its administrator. The number says which.
@@ -75,6 +78,7 @@ impl Chaos {
         world: &World,
         scenario: &Scenario,
         servers: &mut [Server],
+        export: Option<&mut Export>,
         hosts: &[HostId],
     ) -> Option<(String, Incident)> {
         let now = world.now();
@@ -94,14 +98,17 @@ impl Chaos {
             [only] => only,
             several => &mut several[self.random.below(scenario.machines.targets) as usize],
         };
-        if !server.is_running() {
+        if !server.is_running() || export.as_ref().is_some_and(|export| !export.is_running()) {
             return None;
         }
         self.incidents += 1;
         if self.incidents == INCIDENTS_MAX {
             self.next = Time::MAX;
         }
-        Some(self.strike(world, scenario, server, hosts))
+        Some(match export {
+            Some(export) => self.strike_export(world, scenario, server, export, hosts),
+            None => self.strike(world, scenario, server, hosts),
+        })
     }
 
     /// Ends everything that is wrong, as far as no administrator has to. Returns what these are to do.
@@ -124,9 +131,12 @@ impl Chaos {
         for way in servers.iter().flat_map(Server::ways) {
             hosts.iter().for_each(|host| world.set_link(*host, *way, calm(scenario.link.clone())));
         }
+        for server in servers.iter().filter(|server| server.disk_host != server.host) {
+            world.set_link(server.host, server.disk_host, calm(scenario.link.clone()));
+        }
         let mut disk = scenario.disk.clone();
         (disk.error_probability, disk.full_probability) = (0.0, 0.0);
-        world.set_disk_faults(servers[0].host, DISK, disk);
+        world.set_disk_faults(servers[0].disk_host, DISK, disk);
         incidents
     }
 
@@ -141,7 +151,7 @@ impl Chaos {
         let until = world.now() + self.pause(Duration::from_millis(1500));
         let kinds = match scenario.incidents {
             Incidents::All => 14,
-            Incidents::Cuts => 1,
+            Incidents::Cuts | Incidents::Export => 1,
             Incidents::Ways => return self.strike_way(world, host, way, until),
             Incidents::CutsAndKeys if self.random.one_in(3) => {
                 return self.exchange_keys(until, scenario.clients);
@@ -159,11 +169,7 @@ impl Chaos {
             3 => self.part(world, host, way, until),
             11..=13 => self.strike_way(world, host, way, until),
             4 => {
-                let mut slow = scenario.disk.clone();
-                slow.delay_max = (slow.delay_max * 10).min(Duration::from_millis(800));
-                world.set_disk_faults(server.host, DISK, slow);
-                self.repairs.push((until, Repair::Disk(server.host)));
-                ("the disk is slow".to_owned(), Incident::Other)
+                self.slow_down(world, scenario, server.disk_host, until)
             }
             5 if server.is_running() => {
                 let pause = Duration::from_secs(1) + self.pause(Duration::from_millis(500));
@@ -179,6 +185,63 @@ impl Chaos {
             }
             8..=10 if server.is_running() => self.change(scenario),
             _ => ("nothing goes wrong".to_owned(), Incident::Other),
+        }
+    }
+
+    fn slow_down(&mut self, world: &World, scenario: &Scenario, host: HostId, until: Time) -> (String, Incident) {
+        let mut slow = scenario.disk.clone();
+        slow.delay_max = (slow.delay_max * 10).min(Duration::from_millis(800));
+        world.set_disk_faults(host, DISK, slow);
+        self.repairs.push((until, Repair::Disk(host)));
+        ("the disk is slow".to_owned(), Incident::Other)
+    }
+
+    /// Something happens to the server that has the disk, or between it and the target, or to the target.
+    fn strike_export(
+        &mut self,
+        world: &World,
+        scenario: &Scenario,
+        server: &mut Server,
+        export: &mut Export,
+        hosts: &[HostId],
+    ) -> (String, Incident) {
+        let until = world.now() + self.pause(Duration::from_millis(1500));
+        let (target, disk) = (server.host, export.host);
+        // While nothing comes through between the two, nothing of a target that has gone does, but it would later.
+        let is_parted = self.repairs.iter().any(|(_, repair)| repair.is_between(target, disk));
+        let down = Duration::from_secs(1) + self.pause(Duration::from_millis(500));
+        let other = |what: String| (what, Incident::Other);
+        match self.random.below(14) {
+            0..=2 => {
+                export.kill(down);
+                other(format!("the server is killed, for {down:?}"))
+            }
+            3 | 4 => {
+                export.lose_power(down);
+                (format!("the server loses power, for {down:?}"), Incident::ExportLost)
+            }
+            5 => self.part(world, target, disk, until),
+            6 => self.part_one_way(world, target, disk, until),
+            7 => self.part_one_way(world, disk, target, until),
+            8 | 9 if !is_parted => {
+                world.time_out_links(target, disk);
+                other("the target gives its connections to the server up".to_owned())
+            }
+            10 => self.slow_down(world, scenario, disk, until),
+            11 if !is_parted => {
+                server.kill(REPLAY_DELAY + down);
+                other(format!("{} is killed", world.host_name(target)))
+            }
+            12 if !is_parted => {
+                server.lose_power(REPLAY_DELAY + down);
+                other(format!("{} loses power", world.host_name(target)))
+            }
+            13 => {
+                let (host, way) = (self.random.pick(hosts), self.any_way(server));
+                world.cut_links(host, way);
+                other(format!("links of {} to {} cut", world.host_name(host), world.host_name(way)))
+            }
+            _ => other("nothing goes wrong".to_owned()),
         }
     }
 
@@ -248,6 +311,14 @@ impl Chaos {
 }
 
 impl Repair {
+    /// Whether it lets come through again what two hosts send each other.
+    fn is_between(self, one: HostId, other: HostId) -> bool {
+        match self {
+            Self::Partition(a, b) | Self::OneWay(a, b) => (a, b) == (one, other) || (b, a) == (one, other),
+            Self::Disk(_) | Self::Keys(_) => false,
+        }
+    }
+
     /// Ends what is wrong, or says what an administrator has to do.
     fn end(self, world: &World, scenario: &Scenario) -> Incident {
         match self {

@@ -13,6 +13,9 @@
 //! | a discard is acknowledged | unchanged: it may have done nothing | unchanged |
 //! | a flush is acknowledged | unchanged | only what was current when it was submitted, or came later |
 //! | power is lost | what was durable | unchanged |
+//! | a server beneath loses what was not flushed | unchanged, in doubt: what was durable may be seen, too | unchanged |
+//! | a write is acknowledged that began after that | its content only, no doubt | unchanged |
+//! | hosts are told of the loss | all that may be seen, no doubt | unchanged |
 //! | a read without a write beside it | what it showed | unchanged |
 
 use std::collections::BTreeMap;
@@ -36,12 +39,23 @@ struct Sector {
     durable: Vec<(Stamp, u64)>,
     /// Whether a write is in flight; the workload never has two.
     writing: bool,
+    /// What is current may have been lost, and nobody was told. It may not be lost if a flush succeeds.
+    in_doubt: bool,
+}
+
+/// What has become of a disk while a command was in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Loss {
+    /// It has lost what was not flushed, and hosts know.
+    Known,
+    /// The same, and hosts do not know.
+    Silent,
 }
 
 /// A command in flight.
 #[derive(Debug)]
 enum Pending {
-    Write { range: Range<u64>, stamp: Stamp, durable: bool, power_lost: bool },
+    Write { range: Range<u64>, stamp: Stamp, durable: bool, loss: Option<Loss> },
     Discard { ranges: Vec<Range<u64>> },
     Flush { submitted: u64, current: Vec<Vec<Stamp>> },
     Look { range: Range<u64>, allowed: Vec<Vec<Stamp>>, calm: bool, expected: Vec<Stamp> },
@@ -60,7 +74,7 @@ pub struct Checker {
 impl Checker {
     /// A range of sectors, all zero and stable.
     pub fn new(range: Range<u64>) -> Self {
-        let sector = Sector { current: vec![0], durable: vec![(0, 0)], writing: false };
+        let sector = Sector { current: vec![0], durable: vec![(0, 0)], writing: false, in_doubt: false };
         let sectors = vec![sector; (range.end - range.start) as usize];
         Self { first: range.start, sectors, submissions: 0, pending: BTreeMap::new() }
     }
@@ -77,14 +91,17 @@ impl Checker {
 
     /// What a range holds, when that is certain.
     pub fn certain(&self, range: &Range<u64>) -> Option<Vec<Stamp>> {
-        let only = |sector: &Sector| (sector.current.len() == 1).then(|| sector.current[0]);
+        let only = |sector: &Sector| match sector.visible()[..] {
+            [only] => Some(only),
+            _ => None,
+        };
         self.sectors[self.indices(range)].iter().map(only).collect()
     }
 
     /// A write (or a zeroing, with stamp zero) is submitted.
     pub fn begin_write(&mut self, tag: u64, range: Range<u64>, stamp: Stamp, durable: bool) {
         self.start_writing(&range, stamp);
-        self.pending.insert(tag, Pending::Write { range, stamp, durable, power_lost: false });
+        self.pending.insert(tag, Pending::Write { range, stamp, durable, loss: None });
     }
 
     /// A discard is submitted.
@@ -104,20 +121,21 @@ impl Checker {
     /// A read is submitted, or a compare with content that is `expected`.
     pub fn begin_look(&mut self, tag: u64, range: Range<u64>, expected: Vec<Stamp>) {
         let calm = !self.is_writing(&range);
-        let allowed =
-            self.sectors[self.indices(&range)].iter().map(|sector| sector.current.clone()).collect();
+        let allowed = self.sectors[self.indices(&range)].iter().map(Sector::visible).collect();
         self.pending.insert(tag, Pending::Look { range, allowed, calm, expected });
     }
 
     /// Anything but a look has ended.
     pub fn end(&mut self, tag: u64, outcome: Outcome) {
         match self.take(tag) {
-            Pending::Write { range, stamp, durable, power_lost } => {
-                // Its answer may have been on its way while the power went, and with it what it wrote.
-                let outcome = if power_lost && !durable { Outcome::Unknown } else { outcome };
+            Pending::Write { range, stamp, durable, loss } => {
+                // Its answer may have been on its way while the disk lost what it wrote.
+                let loss = loss.filter(|_| !durable);
+                let outcome = if loss == Some(Loss::Known) { Outcome::Unknown } else { outcome };
                 let indices = self.indices(&range);
                 for sector in &mut self.sectors[indices] {
                     sector.end_write(stamp, durable, outcome);
+                    sector.in_doubt |= loss == Some(Loss::Silent);
                 }
             }
             Pending::Discard { ranges } => {
@@ -152,8 +170,10 @@ impl Checker {
             if !allowed.contains(&stamp) {
                 return Err(format!("sector {number} shows write {stamp}, it may show {allowed:?}"));
             }
-            if calm {
-                self.sectors[(number - self.first) as usize].current = vec![stamp];
+            let sector = &mut self.sectors[(number - self.first) as usize];
+            // What is seen of a loss is no news: a flush that succeeds says that there was none.
+            if calm && (!sector.in_doubt || sector.current.contains(&stamp)) {
+                (sector.current, sector.in_doubt) = (vec![stamp], false);
             }
         }
         Ok(())
@@ -180,26 +200,64 @@ impl Checker {
     pub fn power_lost(&mut self) {
         for sector in &mut self.sectors {
             sector.current = sector.durable.iter().map(|(stamp, _)| *stamp).collect();
+            sector.in_doubt = false;
         }
-        let (first, sectors) = (self.first, &self.sectors);
+        self.add_to_looks();
+        let sectors = &self.sectors;
         for pending in self.pending.values_mut() {
             match pending {
-                // What it shows was read before or after.
-                Pending::Look { range, allowed, calm, .. } => {
-                    *calm = false;
-                    let range = (range.start - first) as usize..(range.end - first) as usize;
-                    for (allowed, sector) in allowed.iter_mut().zip(&sectors[range]) {
-                        sector.current.iter().for_each(|stamp| add(allowed, *stamp));
-                    }
-                }
                 // What was lost before it is executed again cannot be made durable by it.
                 Pending::Flush { current, .. } => {
                     for (current, sector) in current.iter_mut().zip(sectors) {
                         sector.current.iter().for_each(|stamp| add(current, *stamp));
                     }
                 }
-                Pending::Write { power_lost, .. } => *power_lost = true,
-                Pending::Discard { .. } => {}
+                Pending::Write { loss, .. } => *loss = Some(Loss::Known),
+                Pending::Look { .. } | Pending::Discard { .. } => {}
+            }
+        }
+    }
+
+    /// What stands beneath the disk has lost what was not flushed. Hosts were not told: no flush may succeed that would
+    /// have to make durable what is lost, until they [are](Self::told_of_loss).
+    pub fn lost_silently(&mut self) {
+        self.sectors.iter_mut().for_each(|sector| sector.in_doubt = true);
+        self.add_to_looks();
+        for pending in self.pending.values_mut() {
+            if let Pending::Write { loss: loss @ None, .. } = pending {
+                *loss = Some(Loss::Silent);
+            }
+        }
+    }
+
+    /// Hosts know now that what was not flushed may be lost.
+    pub fn told_of_loss(&mut self) {
+        for sector in self.sectors.iter_mut().filter(|sector| sector.in_doubt) {
+            (sector.current, sector.in_doubt) = (sector.visible(), false);
+        }
+        let sectors = &self.sectors;
+        for pending in self.pending.values_mut() {
+            match pending {
+                Pending::Flush { current, .. } => {
+                    for (current, sector) in current.iter_mut().zip(sectors) {
+                        sector.current.iter().for_each(|stamp| add(current, *stamp));
+                    }
+                }
+                Pending::Write { loss: loss @ Some(Loss::Silent), .. } => *loss = Some(Loss::Known),
+                _ => {}
+            }
+        }
+    }
+
+    /// Looks in flight may have seen what can be seen now, or what could be seen before.
+    fn add_to_looks(&mut self) {
+        let (first, sectors) = (self.first, &self.sectors);
+        for pending in self.pending.values_mut() {
+            let Pending::Look { range, allowed, calm, .. } = pending else { continue };
+            *calm = false;
+            let range = (range.start - first) as usize..(range.end - first) as usize;
+            for (allowed, sector) in allowed.iter_mut().zip(&sectors[range]) {
+                sector.visible().iter().for_each(|stamp| add(allowed, *stamp));
             }
         }
     }
@@ -212,8 +270,9 @@ impl Checker {
         let both = visible.chunks_exact(SECTOR_BYTES).zip(stable.chunks_exact(SECTOR_BYTES));
         for ((number, sector), (visible, stable)) in self.range().zip(&self.sectors).zip(both) {
             let (visible, stable) = (stamp_of(visible, number)?, stamp_of(stable, number)?);
-            if !sector.current.contains(&visible) {
-                return Err(format!("sector {number} holds write {visible}, may hold {:?}", sector.current));
+            let allowed = sector.visible();
+            if !allowed.contains(&visible) {
+                return Err(format!("sector {number} holds write {visible}, may hold {allowed:?}"));
             }
             if !sector.durable.iter().any(|(stamp, _)| *stamp == stable) {
                 let durable = &sector.durable;
@@ -251,6 +310,15 @@ impl Checker {
 }
 
 impl Sector {
+    /// The writes whose content a read may show now.
+    fn visible(&self) -> Vec<Stamp> {
+        let mut all = self.current.clone();
+        if self.in_doubt {
+            self.durable.iter().for_each(|(stamp, _)| add(&mut all, *stamp));
+        }
+        all
+    }
+
     fn start_write(&mut self, stamp: Stamp, number: u64) {
         assert!(!self.writing, "the workload writes a sector once at a time");
         self.writing = true;
@@ -264,7 +332,7 @@ impl Sector {
         if outcome == Outcome::Unknown {
             return;
         }
-        self.current = vec![stamp];
+        (self.current, self.in_doubt) = (vec![stamp], false);
         if durable {
             self.durable.retain(|(known, _)| *known == stamp);
         }

@@ -120,3 +120,24 @@ fn a_ghost_of_an_older_write_on_the_disk_is_found_out() {
     assert!(checker.check_disk(&sector(1), &sector(2)).is_err());
     assert!(checker.check_disk(&sector(2), &sector(1)).is_err());
 }
+
+#[test]
+fn a_flush_that_succeeds_after_a_loss_that_nobody_was_told_of_says_that_nothing_was_lost() {
+    for (told, flushed) in [(false, false), (false, true), (true, false), (true, true)] {
+        for shown in [0, 1, 2] {
+            let mut checker = written(&[(1, false), (2, false)]);
+            checker.lost_silently();
+            assert!(shows(&mut checker, shown), "any of them may be left");
+            if told {
+                checker.told_of_loss();
+            }
+            if flushed {
+                checker.begin_flush(9);
+                checker.end(9, Outcome::Done);
+            }
+            // What was seen after that is there.
+            let possible = if told { true } else { !flushed || shown == 2 };
+            assert_eq!(shows(&mut checker, shown), possible, "{told}, {flushed}, {shown}");
+        }
+    }
+}

@@ -12,6 +12,7 @@
 //! | [`checker`] | what each sector may hold |
 //! | [`rival`] | a host that changes blocks by Compare and Write which it shares with others |
 //! | [`register`] | what these blocks may show |
+//! | [`export`] | an NBD server that has the disk |
 //! | [`chaos`] | what goes wrong |
 //! | `administrator` | what is served is changed, on all cores while they run |
 //! | `changes` | what is served changes |
@@ -30,6 +31,7 @@ mod checker_tests;
 pub mod client;
 pub mod content;
 mod engines;
+pub mod export;
 pub mod register;
 mod rest;
 pub mod rival;
@@ -42,7 +44,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ringfab_reactor::Time;
-use ringfab_reactor::sim::{DiskFaults, HostId, World};
+use ringfab_reactor::sim::{DiskFaults, HostId, LinkFaults, World};
 use ringfab_target::core::CoreUsage;
 
 pub use aborts::run_aborts;
@@ -52,9 +54,10 @@ pub use rest::run_rests;
 use chaos::{Chaos, Incident};
 use client::Client;
 use content::{Random, SECTOR_BYTES};
+use export::Export;
 use register::Register;
 use rival::{Counts, Rival};
-use scenario::Scenario;
+use scenario::{Incidents, Scenario};
 use server::{Change, DISK, SPARE, Server};
 use trace::Trace;
 
@@ -99,6 +102,8 @@ struct Simulation {
     scenario: Scenario,
     /// The targets. All serve the same disk.
     servers: Vec<Server>,
+    /// Who has the disk, if they do not have it themselves.
+    export: Option<Export>,
     clients: Vec<Client>,
     rivals: Vec<Rival>,
     /// The blocks that rivals share.
@@ -188,14 +193,20 @@ impl Simulation {
         let targets: Vec<HostId> =
             (0..scenario.machines.targets).map(|number| world.add_host(&format!("target{number}"))).collect();
         let target = targets[0];
+        let export = (scenario.incidents == Incidents::Export).then(|| Export::new(&world, &scenario));
         let bytes = scenario.disk_sectors() * SECTOR_BYTES as u64;
-        world.add_disk(target, DISK, bytes, scenario.disk.clone());
+        let disk_host = export.as_ref().map_or(target, |export| export.host);
+        if export.is_some() {
+            // A network that resets connections by itself is one in which nobody can know what a server still does.
+            world.set_link(target, disk_host, LinkFaults { cut_probability: 0.0, ..scenario.link.clone() });
+        }
+        world.add_disk(disk_host, DISK, bytes, scenario.disk.clone());
         world.add_disk(target, SPARE, SPARE_BYTES, DiskFaults::default());
-        for other in &targets[1..] {
+        for other in targets[1..].iter().filter(|_| export.is_none()) {
             world.share_disk((target, DISK.as_ref()), (*other, DISK.as_ref()));
         }
-        let servers: Vec<Server> =
-            targets.into_iter().map(|host| Server::new(&world, host, &scenario)).collect();
+        let serve = |host| Server::new(&world, host, &scenario, export.as_ref());
+        let servers: Vec<Server> = targets.into_iter().map(serve).collect();
         let server_of = |number: u64| &servers[number as usize % servers.len()];
         let clients: Vec<Client> = (0..scenario.clients)
             .map(|number| Client::new(&world, server_of(number), &scenario, number))
@@ -216,6 +227,7 @@ impl Simulation {
             world,
             scenario,
             servers,
+            export,
             clients,
             rivals,
             registers,
@@ -246,8 +258,14 @@ impl Simulation {
             let back = |client: &Client| client.is_connected() && client.is_idle();
             let rivals_are_back = this.rivals.iter().all(Rival::is_connected);
             let all_are_back = this.clients.iter().all(back) && rivals_are_back;
-            this.world.now() >= quiet && this.servers.iter().all(Server::is_running) && all_are_back
+            let servers_are_back =
+                this.servers.iter().all(Server::is_running) && this.export.iter().all(Export::is_running);
+            this.world.now() >= quiet && servers_are_back && all_are_back
         });
+        if self.export.is_some() {
+            // Only a flush shows that something was lost beneath.
+            self.flush_all();
+        }
         // Until here a flush may have failed; from now on none does.
         for number in 0..self.servers.len() {
             self.reopen_when_lost(number);
@@ -341,10 +359,9 @@ impl Simulation {
         // What a turn of an engine has brought about is sent by its next one.
         let mut quiet = 0;
         while quiet < 2 {
-            for server in self.servers.iter_mut().filter_map(Server::booted_when_due) {
-                self.trace.tell(self.world.now(), &format!("{} boots", self.world.host_name(server)));
-            }
-            let happened = self.chaos.act(&self.world, &self.scenario, &mut self.servers, &self.hosts);
+            self.boot_all();
+            let Self { world, scenario, servers, export, hosts, chaos, .. } = &mut *self;
+            let happened = chaos.act(world, scenario, servers, export.as_mut(), hosts);
             if let Some((what, incident)) = happened {
                 self.trace.tell(self.world.now(), &what);
                 self.act_on(incident);
@@ -352,6 +369,19 @@ impl Simulation {
             self.make_changes();
             let active = self.turn_each();
             quiet = if active || self.world.has_ready() { 0 } else { quiet + 1 };
+        }
+    }
+
+    /// Starts who is to be started now.
+    fn boot_all(&mut self) {
+        if let Some(host) = self.export.as_mut().and_then(Export::booted_when_due) {
+            self.trace.tell(self.world.now(), &format!("{} boots", self.world.host_name(host)));
+        }
+        let booted: Vec<HostId> = self.servers.iter_mut().filter_map(Server::booted_when_due).collect();
+        for server in booted {
+            self.trace.tell(self.world.now(), &format!("{} boots", self.world.host_name(server)));
+            self.export.iter_mut().for_each(Export::target_boots);
+            self.clients.iter_mut().for_each(Client::told_of_loss);
         }
     }
 
@@ -365,6 +395,15 @@ impl Simulation {
         match incident {
             Incident::PowerLost => {
                 self.clients.iter_mut().for_each(Client::power_lost);
+                self.registers.iter_mut().for_each(Register::power_lost);
+            }
+            Incident::ExportLost => {
+                self.clients.iter_mut().for_each(Client::lost_silently);
+                // What is lost before a target has spoken with the server, it cannot know. Hosts know that a target has
+                // gone.
+                if !self.export.as_ref().is_some_and(Export::was_asked) {
+                    self.clients.iter_mut().for_each(Client::told_of_loss);
+                }
                 self.registers.iter_mut().for_each(Register::power_lost);
             }
             Incident::Torn => self.registers.iter_mut().for_each(Register::tear),
@@ -385,8 +424,9 @@ impl Simulation {
 
     /// A turn for everybody, in any order. Whether a host did anything.
     fn turn_each(&mut self) -> bool {
-        let Self { servers, clients, rivals, registers, random, trace, .. } = self;
+        let Self { servers, export, clients, rivals, registers, random, trace, .. } = self;
         let (first_rival, targets) = (servers.len() + clients.len(), servers.len());
+        export.iter_mut().for_each(Export::turn);
         let mut left: Vec<usize> = (0..first_rival + rivals.len()).collect();
         let mut active = false;
         while !left.is_empty() {
@@ -412,6 +452,7 @@ impl Simulation {
         let clients = self.clients.iter().map(Client::due).min().unwrap_or(Time::MAX);
         let boots = self.servers.iter().filter_map(Server::boots_at).min().unwrap_or(Time::MAX);
         let rivals = self.rivals.iter().map(Rival::due).min().unwrap_or(Time::MAX);
-        self.chaos.due().min(clients).min(rivals).min(boots)
+        let export = self.export.as_ref().and_then(Export::boots_at).unwrap_or(Time::MAX);
+        self.chaos.due().min(clients).min(rivals).min(boots).min(export)
     }
 }

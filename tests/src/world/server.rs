@@ -11,7 +11,7 @@ use ringfab_reactor::sim::{HostId, World};
 use ringfab_reactor::{Reactor, Time, Wait};
 use ringfab_target::config::{
     Access, ConfiguredKey, Demands, HostAuthentication, HostConfig, HostTls, ListenerTls, NamespaceConfig,
-    NamespaceLimits, RateLimits,
+    NamespaceLimits, RateLimits, Source,
 };
 use ringfab_target::core::{Core, CoreParts, CoreUsage, Cores, build_all};
 use ringfab_target::model::protections as model;
@@ -20,6 +20,7 @@ use ringfab_target::worker::{Steps, Workers};
 use ringfab_target::{Config, Identity, Target};
 
 use super::content::Random;
+use super::export::{Export, Exported};
 use super::scenario::{Protections, Scenario, Tls};
 
 /// The path of the disk on the target's host.
@@ -46,6 +47,10 @@ pub struct Server {
     world: World,
     /// Its host.
     pub host: HostId,
+    /// The host that has the disk.
+    pub disk_host: HostId,
+    /// What stands behind the namespace, if that is not a disk of its own.
+    exported: Option<Exported>,
     /// Its addresses, with the first one of the host.
     ways: Vec<HostId>,
     protections: Protections,
@@ -97,8 +102,13 @@ pub enum Change {
 }
 
 impl Server {
-    /// A target on a host of the world that serves [`DISK`] there; it is not running yet.
-    pub fn new(world: &World, host: HostId, scenario: &Scenario) -> Self {
+    /// A target on a host of the world that serves [`DISK`] there, or what another host exports; it is not running yet.
+    pub fn new(
+        world: &World,
+        host: HostId,
+        scenario: &Scenario,
+        export: Option<&Export>,
+    ) -> Self {
         let (address, block_bytes, cores) =
             (world.address(host), scenario.block_bytes, scenario.machines.cores);
         let transport = if scenario.tcp { "tcp" } else { "rdma" };
@@ -132,9 +142,12 @@ impl Server {
         let (classes, random) = (scenario.target_pool.clone(), Random::new(scenario.seed, 4));
         world.set_mailbox_delay(host, Duration::ZERO, scenario.machines.mailbox_delay);
         let (world, protections) = (world.clone(), scenario.protections);
+        let disk_host = export.map_or(host, |export| export.host);
         Self {
             world,
             host,
+            disk_host,
+            exported: export.map(Export::exported),
             ways,
             protections,
             config,
@@ -180,6 +193,9 @@ impl Server {
         }
         self.boots += 1;
         let identity = Identity::from_seed([7; 32]);
+        if let Some(exported) = &self.exported {
+            self.config.subsystems[0].namespaces[0].source = Source::Device(exported.driver());
+        }
         let target = Target::new(&self.config, &identity).expect("a target");
         if self.protections != Protections::ALL {
             let Protections { ending_connections, waiting_for_disks, .. } = self.protections;
@@ -198,7 +214,7 @@ impl Server {
             seed: self.seed(number),
         };
         let (cores, _) = build_all((0..self.cores).map(parts).collect()).expect("cores");
-        assert!(target.namespaces()[0].is_ready(), "the disk is there");
+        assert!(self.exported.is_some() || target.namespaces()[0].is_ready(), "the disk is there");
         let kept = cores.iter().map(taken).collect();
         self.running = Some(Instance { cores, target, steps, kept });
         Some(self.host)
@@ -400,8 +416,8 @@ impl Server {
     /// What its disk holds in a range of bytes: as it reads, and as a loss of power would leave it.
     pub fn disk(&self, offset: u64, length: usize) -> (Vec<u8>, Vec<u8>) {
         let path = Path::new(DISK);
-        let visible = self.world.read_disk(self.host, path, offset, length);
-        (visible, self.world.read_stable(self.host, path, offset, length))
+        let visible = self.world.read_disk(self.disk_host, path, offset, length);
+        (visible, self.world.read_stable(self.disk_host, path, offset, length))
     }
 }
 

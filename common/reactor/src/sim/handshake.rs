@@ -148,9 +148,7 @@ impl Net {
                 self.clear_wire(machines, key.peer());
             }
             let Some(end) = self.end(key) else { continue };
-            if end.owner == Owner::Closed {
-                continue;
-            }
+            // One that was closed before may just have lost what would have told its peer.
             end.owner = Owner::Closed;
             (end.connecting, end.sending) = (None, None);
             end.receives.clear();

@@ -133,8 +133,10 @@ pub(super) struct End {
     pub(super) established: bool,
     /// The peer's end of stream has arrived.
     pub(super) finished: bool,
-    /// A reset has arrived.
+    /// A reset has arrived, or the own kernel has given the connection up.
     pub(super) reset: bool,
+    /// It was the own kernel.
+    pub(super) timed_out: bool,
     /// The own end of stream was asked for; it follows the send in flight.
     pub(super) shut: bool,
     pub(super) connecting: Option<Token>,
@@ -170,6 +172,7 @@ impl End {
             established: false,
             finished: false,
             reset: false,
+            timed_out: false,
             shut: false,
             connecting: None,
             receives: VecDeque::new(),
@@ -338,6 +341,32 @@ impl Net {
         for end in self.ends_between(a, b) {
             self.cut(machines, end.connection);
         }
+    }
+
+    /// One host gives up every connection to another.
+    pub(super) fn time_out_links(&mut self, machines: &mut Machines, from: HostId, to: HostId) {
+        let ends = self.ends_between(from, to);
+        for key in ends {
+            if self.end(key).is_some_and(|end| end.host == from && end.established && !end.reset) {
+                self.time_out(machines, key);
+            }
+        }
+    }
+
+    fn time_out(&mut self, machines: &mut Machines, key: EndKey) {
+        let Some(connection) = self.connections.get_mut(&key.connection) else { return };
+        if std::mem::replace(&mut connection.cut, true) {
+            return;
+        }
+        machines.core.record(&[key.connection]);
+        let end = &mut connection.ends[key.side];
+        (end.reset, end.timed_out) = (true, true);
+        let owner = end.owner;
+        self.clear_wire(machines, key);
+        if let Owner::Socket(port, _) = owner {
+            self.end_operations(machines, key, port, libc::ETIMEDOUT);
+        }
+        self.push_reset(machines, key.peer());
     }
 
     /// Stalls what one host sends to another, or lets what was stalled arrive after a new delay.

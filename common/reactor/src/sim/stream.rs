@@ -21,7 +21,7 @@ impl Net {
         let end = self.end(key).expect("a socket's end lives as long as the socket");
         assert!(end.sending.is_none(), "one send per socket is in flight");
         let refusal = match (end.reset, end.shut, end.established) {
-            (true, ..) => Some(libc::ECONNRESET),
+            (true, ..) => Some(end.reset_error()),
             (_, true, _) => Some(libc::EPIPE),
             (.., false) => Some(libc::ENOTCONN),
             _ => None,
@@ -193,10 +193,15 @@ impl Net {
 }
 
 impl End {
+    /// What is said of a connection that was reset.
+    fn reset_error(&self) -> i32 {
+        if self.timed_out { libc::ETIMEDOUT } else { libc::ECONNRESET }
+    }
+
     /// What a reader gets after the last byte, if nothing more can come.
     fn stream_end(&self) -> Option<Result<u32, i32>> {
         if self.reset {
-            return Some(Err(libc::ECONNRESET));
+            return Some(Err(self.reset_error()));
         }
         if self.finished {
             return Some(Ok(0));

@@ -121,6 +121,13 @@ impl World {
         state.net.cut_links(&mut state.machines, a, b);
     }
 
+    /// The first of two hosts gives up every connection to the second, which has not answered for too long. The second
+    /// learns of it as late as their link is, and takes until then what is on its way.
+    pub fn time_out_links(&self, from: HostId, to: HostId) {
+        let state = &mut *self.0.borrow_mut();
+        state.net.time_out_links(&mut state.machines, from, to);
+    }
+
     /// Stalls everything between two hosts, silently, or ends that: what was stalled then arrives.
     pub fn partition(&self, a: HostId, b: HostId, partitioned: bool) {
         self.partition_one_way(a, b, partitioned);
