@@ -12,6 +12,7 @@ use ringfab_memory::{ClassLayout, Pool, SharedBuffer};
 use ringfab_proto::nbd::{Command, ExportInfo, REQUEST_BYTES, ReplyHead, Request, export};
 use ringfab_reactor::{Completion, Payload as Returned, Reactor, SendBatch};
 
+use crate::durability::Flushed;
 use crate::inbound::{Arrived, Data};
 use crate::link::{End, Link, News, kind};
 use crate::request::{Failure, InFlight, Next, Work};
@@ -36,7 +37,11 @@ pub(crate) struct NbdDevice {
     unsent: VecDeque<SlotId>,
     /// Requests that were answered before their send was known to be over.
     answered_early: Vec<SlotId>,
+    /// Flushes that have succeeded, and that wait for what other cores hear of the server.
+    doubtful: Vec<(SlotId, Flushed)>,
     finished: VecDeque<Finished>,
+    /// Whether a flush of our own is on its way.
+    is_flushing: bool,
     zeroes: Option<SharedBuffer>,
     /// The export is smaller than the disk: nothing works before it was opened anew.
     is_shrunk: bool,
@@ -56,7 +61,9 @@ impl NbdDevice {
             in_flight: Slots::new(),
             unsent: VecDeque::new(),
             answered_early: Vec::new(),
+            doubtful: Vec::new(),
             finished: VecDeque::new(),
+            is_flushing: false,
             zeroes,
             is_shrunk: false,
         })
@@ -205,34 +212,52 @@ impl NbdDevice {
 
     /// A request is over, and so is its send.
     fn complete(&mut self, id: SlotId) {
+        let session = Arc::clone(&self.link.session);
         let Some(open) = self.link.open() else { return };
         let info = open.info;
         let in_flight = self.in_flight.get_mut(id).expect("a request that is answered");
-        open.account.answered(in_flight.sent);
-        self.settle_account(id, &info);
-        let in_flight = self.in_flight.get_mut(id).expect("a request that is answered");
+        let lives = open.account.answered(in_flight.sent);
         in_flight.batch = 0;
-        match in_flight.answered(&info) {
-            Next::Ask => self.unsent.push_back(id),
-            Next::Finish => {
-                let in_flight = self.in_flight.remove(id).expect("it was just there");
-                self.finished.extend(in_flight.finish());
+        if in_flight.failure.is_none() && in_flight.is_flush() {
+            let flushed = open.account.flushed(&session.durability, in_flight.sent);
+            self.doubtful.push((id, flushed));
+            session.durability.begin_to_wait();
+            self.settle_flushes();
+        } else {
+            if in_flight.failure.is_none() && in_flight.is_volatile(&info, session.options.write_through) {
+                open.account.wrote(&session.durability);
             }
+            match in_flight.answered(&info) {
+                Next::Ask => self.unsent.push_back(id),
+                Next::Finish => self.finish(id),
+            }
+        }
+        if lives && session.durability.is_waited_for() {
+            session.ring_bells();
         }
     }
 
-    /// What an answer says about what is safe.
-    fn settle_account(&mut self, id: SlotId, info: &ExportInfo) {
+    fn finish(&mut self, id: SlotId) {
+        let in_flight = self.in_flight.remove(id).expect("it was there until now");
+        self.is_flushing &= !in_flight.is_our_own();
+        self.finished.extend(in_flight.finish());
+    }
+
+    /// Finishes the flushes that have succeeded, as far as they cover what others have written, or are known not to.
+    fn settle_flushes(&mut self) {
         let session = Arc::clone(&self.link.session);
-        let Some(open) = self.link.open() else { return };
-        let Some(in_flight) = self.in_flight.get_mut(id).filter(|one| one.failure.is_none()) else { return };
-        if in_flight.is_flush() {
-            open.account.flushed(&session.durability, in_flight.sent);
+        for (id, flushed) in std::mem::take(&mut self.doubtful) {
+            let in_flight = self.in_flight.get_mut(id).expect("a flush that waits");
+            let covers_all = session.durability.cover(flushed);
+            // In this order: what another core has lost is known before its account is gone.
             if session.durability.is_lost() {
                 in_flight.failure = Some(LOST);
+            } else if !covers_all && in_flight.is_about_all() {
+                self.doubtful.push((id, flushed));
+                continue;
             }
-        } else if in_flight.is_volatile(info, session.options.write_through) {
-            open.account.wrote(&session.durability);
+            session.durability.end_to_wait();
+            self.finish(id);
         }
     }
 
@@ -253,8 +278,21 @@ impl NbdDevice {
     /// The process before this one may have written what nobody has flushed, and hosts rely on us for it.
     fn flush_what_was_written_before(&mut self) {
         let flush = InFlight::flush_of_our_own();
+        if self.is_flushing {
+            return;
+        }
         if let Ok(id) = self.in_flight.try_insert(flush, DiskTokens::SLOTS) {
+            self.is_flushing = true;
             self.unsent.push_front(id);
+        }
+    }
+
+    /// Another core has news: it has lost its connection, or has a new one, or has heard of the server.
+    fn hear_bell(&mut self, reactor: &mut Reactor) {
+        self.settle_flushes();
+        if self.link.is_in_doubt() {
+            self.flush_what_was_written_before();
+            self.send(reactor);
         }
     }
 
@@ -318,16 +356,17 @@ impl NbdDevice {
             self.unsent.push_front(id);
         }
         for id in failed {
-            let in_flight = self.in_flight.remove(id).expect("it was just there");
-            self.finished.extend(in_flight.end(Err(LOST.error), LOST.errno));
+            self.in_flight.get_mut(id).expect("it was just there").failure = Some(LOST);
+            self.finish(id);
         }
     }
 
     /// Ends what waits for a connection.
     fn give_up_waiting(&mut self, error: BlockError) {
         for id in std::mem::take(&mut self.unsent) {
-            let in_flight = self.in_flight.remove(id).expect("a request that was not sent has no answer");
-            self.finished.extend(in_flight.end(Err(error), None));
+            let in_flight = self.in_flight.get_mut(id).expect("a request that was not sent has no answer");
+            in_flight.failure = Some(Failure { error, errno: None });
+            self.finish(id);
         }
     }
 
@@ -404,6 +443,10 @@ impl BlockDevice for NbdDevice {
     fn on_completion(&mut self, reactor: &mut Reactor, completion: Completion) -> Option<Finished> {
         let Completion { token, result, payload, .. } = completion;
         let news = match (DiskTokens::kind_of(token), payload) {
+            (kind::BELL, _) => {
+                self.hear_bell(reactor);
+                News::None
+            }
             (kind::CONNECT, _) => self.link.connected(reactor, token, &result),
             (_, Returned::Send(batch)) => self.link.sent(reactor, token, &result, batch),
             (_, Returned::Receive(receive)) => self.link.received(reactor, token, result, receive),

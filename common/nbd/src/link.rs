@@ -8,7 +8,7 @@ use std::time::Duration;
 use ringfab_base::SlotId;
 use ringfab_block::DiskTokens;
 use ringfab_proto::nbd::{ClientHandshake, ExportInfo, Wanted, export};
-use ringfab_reactor::{Reactor, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token};
+use ringfab_reactor::{Bell, Reactor, ReceiveOp, SendBatch, SocketId, SocketOptions, Time, TimerId, Token};
 
 use crate::durability::Connection;
 use crate::inbound::{Inbound, STAGING_BYTES};
@@ -25,6 +25,8 @@ pub(crate) mod kind {
     pub(crate) const RETRY: u8 = 3;
     /// What waits has waited for long enough.
     pub(crate) const PATIENCE: u8 = 4;
+    /// Another core has news.
+    pub(crate) const BELL: u8 = 5;
 }
 
 /// Room in a send for requests, and for what they carry.
@@ -98,6 +100,8 @@ pub(crate) struct Link {
     /// Since when there is no connection.
     pub(crate) away_since: Option<Time>,
     timers: [Option<TimerId>; 2],
+    /// Rung when another core has news.
+    bell: Option<Bell>,
     /// Before this nothing is sent again: the last connection may still bring something to the server.
     not_before: Time,
 }
@@ -183,12 +187,18 @@ impl Link {
             attempts: 0,
             away_since: Some(now),
             timers: [None, None],
+            bell: None,
             not_before: now,
         })
     }
 
     /// Begins to wait for a connection, and to make one.
     pub(crate) fn begin(&mut self, reactor: &mut Reactor) {
+        if self.session.options.cores > 1 {
+            let bell = reactor.bell(self.tokens.token_of_kind(kind::BELL));
+            self.session.add_bell(bell.clone());
+            self.bell = Some(bell);
+        }
         self.be_patient(reactor);
         self.connect(reactor);
     }
@@ -218,6 +228,14 @@ impl Link {
         let session = Arc::clone(&self.session);
         let open = self.open().filter(|open| open.info.has(export::SEND_FLUSH));
         open.is_some_and(|open| open.account.inherit(&session.durability))
+    }
+
+    /// Whether the connection that is up has to answer something before a flush of another core can cover what it has
+    /// written.
+    pub(crate) fn is_in_doubt(&mut self) -> bool {
+        let session = Arc::clone(&self.session);
+        let open = self.open().filter(|open| open.info.has(export::SEND_FLUSH));
+        open.is_some_and(|open| open.account.is_in_doubt(&session.durability))
     }
 
     /// Tries to connect, now.
@@ -427,7 +445,8 @@ impl Link {
 
     fn open_with(&mut self, reactor: &mut Reactor, info: ExportInfo) {
         let State::Connecting(attempt) = std::mem::replace(&mut self.state, State::Ending) else { return };
-        let Attempt { target, account, .. } = *attempt;
+        let Attempt { target, mut account, .. } = *attempt;
+        account.open(&self.session.durability);
         self.state = State::Open(Box::new(Open { info, account, inbound: Inbound::default() }));
         self.attempts = 0;
         let gone_for = self.away_since.take().map(|since| reactor.now().since(since));
@@ -436,6 +455,8 @@ impl Link {
         for timer in self.timers.iter_mut().filter_map(Option::take) {
             reactor.cancel_timer(timer);
         }
+        // It may be to another server than the connections of the other cores.
+        self.session.ring_bells();
         self.receive_more(reactor);
     }
 
@@ -493,6 +514,7 @@ impl Link {
                 if open.account.end(&self.session.durability) {
                     self.session.note_data_lost();
                 }
+                self.session.ring_bells();
                 self.be_patient(reactor);
                 News::Lost(end)
             }
@@ -530,6 +552,9 @@ impl Link {
     pub(crate) fn close(&mut self, reactor: &mut Reactor) {
         for timer in self.timers.iter_mut().filter_map(Option::take) {
             reactor.cancel_timer(timer);
+        }
+        if let Some(bell) = self.bell.take() {
+            self.session.remove_bell(&bell);
         }
         if let Some(socket) = self.socket.take() {
             reactor.close_socket(socket);

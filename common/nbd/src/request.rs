@@ -115,6 +115,17 @@ impl InFlight {
         }
     }
 
+    /// Whether nobody waits for it.
+    pub(crate) const fn is_our_own(&self) -> bool {
+        self.tag.is_none()
+    }
+
+    /// Whether it is over only when all that was written before it is safe, whichever core has written it. The flush
+    /// behind a write is about that write.
+    pub(crate) const fn is_about_all(&self) -> bool {
+        !self.flushing && !self.is_our_own()
+    }
+
     /// Whether it is a flush, or its present request is one.
     pub(crate) const fn is_flush(&self) -> bool {
         self.flushing || matches!(self.work, Work::Flush)

@@ -9,6 +9,7 @@ use std::{fmt, io};
 
 use ringfab_block::{Detail, Discarded, DiskProperties, PreferredSizes};
 use ringfab_proto::nbd::{ExportInfo, export};
+use ringfab_reactor::Bell;
 
 use crate::address::{NbdAddress, Server};
 use crate::durability::Durability;
@@ -20,6 +21,8 @@ pub(crate) struct Session {
     pub(crate) address: NbdAddress,
     pub(crate) options: NbdOptions,
     pub(crate) durability: Durability,
+    /// Of the cores, each of which looks at the account then.
+    bells: Mutex<Vec<Bell>>,
     /// Connections that are up.
     connected: AtomicUsize,
     /// Cores that have lost theirs, or never had one.
@@ -89,12 +92,33 @@ impl Session {
             address,
             options,
             durability,
+            bells: Mutex::default(),
             connected: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             reported_gone: AtomicBool::new(false),
             lost_connections: AtomicU64::new(0),
             known: Mutex::default(),
         }
+    }
+
+    /// A core wants to know when there is news in the account.
+    pub(crate) fn add_bell(&self, bell: Bell) {
+        self.bells().push(bell);
+    }
+
+    /// A core wants to know nothing any more. It is the one of this thread.
+    pub(crate) fn remove_bell(&self, bell: &Bell) {
+        bell.silence();
+        self.bells().retain(|one| !one.is(bell));
+    }
+
+    /// There is news in the account.
+    pub(crate) fn ring_bells(&self) {
+        self.bells().iter().for_each(Bell::ring);
+    }
+
+    fn bells(&self) -> MutexGuard<'_, Vec<Bell>> {
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks up the addresses of the server, which may take long.

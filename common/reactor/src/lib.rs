@@ -14,6 +14,7 @@
 
 mod backend;
 mod batch;
+mod bell;
 mod completion;
 mod config;
 mod datagram;
@@ -33,6 +34,7 @@ mod time;
 mod token;
 
 pub use batch::SendBatch;
+pub use bell::Bell;
 pub use completion::{
     Bind, Completion, DatagramSocketId, FileId, ListenerId, Payload, PeerAddr, SocketId, TimerId,
 };

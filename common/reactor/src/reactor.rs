@@ -9,13 +9,14 @@ use std::time::Duration;
 use ringfab_memory::Pool;
 
 use crate::backend::{Backend, dispatch};
+use crate::bell::Bells;
 use crate::datagrams::Datagrams;
 use crate::files::Files;
 use crate::record;
 use crate::ring::{self, Ring};
 use crate::sim;
 use crate::{
-    Bind, Completion, ListenAddr, ListenerId, Monitor, ReactorConfig, ReactorCounters, ReceiveOp, SendBatch,
+    Bell, Bind, Completion, ListenAddr, ListenerId, Monitor, ReactorConfig, ReactorCounters, ReceiveOp, SendBatch,
     SocketId, SocketOptions, Time, TimerId, TlsKeys, TlsRefusal, Token, Wait, Waker,
 };
 
@@ -23,6 +24,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Reactor {
     backend: Backend,
+    /// None before somebody has asked for one.
+    bells: Option<Bells>,
 }
 
 /// A socket on its way from one reactor to another; nothing is in flight on it. Dropping it closes it.
@@ -67,14 +70,14 @@ impl Reactor {
     /// # Errors
     /// The kernel's refusal, with what was asked for in the message.
     pub fn new(config: &ReactorConfig) -> io::Result<Self> {
-        Ok(Self { backend: Backend::Ring(Box::new(Ring::new(config)?)) })
+        Ok(Self { backend: Backend::Ring(Box::new(Ring::new(config)?)), bells: None })
     }
 
     /// A reactor of a new core of `host` in a simulated world; also after a crash of the host, as its next boot.
     /// Dropping it is the end of its process: its sockets close, its operations on disks go on without it. After
     /// a crash of its host [`Reactor::turn`] fails, and operations vanish with what they hold.
     pub fn simulated(world: &sim::World, host: sim::HostId) -> Self {
-        Self { backend: Backend::Simulated(Box::new(world.port(host))) }
+        Self { backend: Backend::Simulated(Box::new(world.port(host))), bells: None }
     }
 
     /// Whether it is a simulation: nothing outside of it may be asked then.
@@ -150,7 +153,14 @@ impl Reactor {
 
     /// The next completion collected by the last turn.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        dispatch!(&mut self.backend, next_completion())
+        let next = dispatch!(&mut self.backend, next_completion());
+        next.or_else(|| self.bells.as_mut()?.next())
+    }
+
+    /// A bell that completes `token` here when somebody rings it.
+    pub fn bell(&mut self, token: Token) -> Bell {
+        let waker = self.waker();
+        self.bells.get_or_insert_with(|| Bells::new(waker)).bell(token)
     }
 
     /// Wakes this reactor from other threads.
