@@ -20,10 +20,16 @@ pub(super) struct Descriptors {
     slots: Vec<Slot>,
     free: Vec<u32>,
     registered: bool,
+    /// The kernel keeps a registered file that was given back until all operations have ended that began before, those
+    /// on other files as well: a closed listener would go on taking connections for as long, and the peer of an aborted
+    /// connection would not be reset.
+    keeps_files: bool,
 }
 
 #[derive(Default)]
 struct Slot {
+    /// Whether the kernel knows the descriptor by its slot.
+    registered: bool,
     /// Part of a handle; it changes when the handle dies.
     generation: u32,
     /// Operations in flight, cancellations included.
@@ -149,7 +155,7 @@ impl Descriptors {
             }
         };
         let slots = (0..count).map(|_| Slot::default()).collect();
-        Self { slots, free: (0..count).rev().collect(), registered }
+        Self { slots, free: (0..count).rev().collect(), registered, keeps_files: keeps_files() }
     }
 
     /// Adopts a descriptor: its handle.
@@ -162,11 +168,14 @@ impl Descriptors {
         let fd = fd.into();
         let full = || io::Error::new(io::ErrorKind::QuotaExceeded, "the reactor's descriptor table is full");
         let index = *self.free.last().ok_or_else(full)?;
-        if self.registered {
+        let must_go_at_once = matches!(role, Role::Socket { .. } | Role::Listener { .. });
+        let registered = self.registered && !(self.keeps_files && must_go_at_once);
+        if registered {
             submitter.register_files_update(index, &[fd.as_fd().as_raw_fd()])?;
         }
         self.free.pop();
         let slot = &mut self.slots[index as usize];
+        slot.registered = registered;
         slot.descriptor = Some(Descriptor { fd, role });
         Ok(SlotId { index, generation: slot.generation })
     }
@@ -194,11 +203,15 @@ impl Descriptors {
     /// How the kernel knows the descriptor.
     #[inline]
     pub(super) fn target(&self, index: u32) -> Target {
-        if self.registered || index == NO_DESCRIPTOR {
+        if index == NO_DESCRIPTOR {
             return Target { number: index as i32, registered: self.registered };
         }
-        let descriptor = self.slots[index as usize].descriptor.as_ref();
-        Target { number: descriptor.map_or(-1, |open| open.fd.as_fd().as_raw_fd()), registered: false }
+        let slot = &self.slots[index as usize];
+        if slot.registered {
+            return Target { number: index as i32, registered: true };
+        }
+        let number = slot.descriptor.as_ref().map_or(-1, |open| open.fd.as_fd().as_raw_fd());
+        Target { number, registered: false }
     }
 
     /// One more operation is in flight.
@@ -288,13 +301,22 @@ impl Descriptors {
         slot.closing = false;
         let descriptor = slot.descriptor.take()?;
         self.free.push(index);
-        if self.registered
+        if slot.registered
             && let Err(error) = submitter.register_files_update(index, &[-1])
         {
             tracing::error!(%error, index, "a registered file could not be released");
         }
         Some(descriptor.fd)
     }
+}
+
+/// Whether the kernel is older than Linux 6.13.
+fn keeps_files() -> bool {
+    let Ok(system) = nix::sys::utsname::uname() else { return true };
+    let release = system.release().to_string_lossy();
+    let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map_while(|part| part.parse().ok());
+    let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    version < (6, 13)
 }
 
 /// Where a socket is, and where an accepted one comes from.

@@ -1,7 +1,7 @@
 //! Listening sockets.
 
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -52,13 +52,6 @@ impl Ring {
         let Some(index) = found else { return };
         if let Some(Role::Listener { file: Some(file), .. }) = self.in_flight.descriptors.role_mut(index) {
             file.remove();
-        }
-        // Before Linux 6.13 the kernel keeps a registered file until operations have ended that began before it was
-        // given back, those on other files as well. A listener would go on taking connections for as long.
-        if let Some(fd) = self.in_flight.descriptors.fd(index)
-            && let Err(error) = SockRef::from(&fd).shutdown(Shutdown::Both)
-        {
-            tracing::debug!(%error, "a listener may take connections for a while");
         }
         self.in_flight.close(index);
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 
 use super::Ring;
 use super::descriptors::{Kind, Owner, Role, internet_address};
@@ -96,9 +96,6 @@ impl Ring {
         {
             tracing::debug!(%error, fd = fd.as_raw_fd(), "closed without a reset");
         }
-        if let Some(fd) = self.in_flight.descriptors.fd(index) {
-            disconnect(fd);
-        }
         self.in_flight.close(index);
     }
 
@@ -176,17 +173,6 @@ impl InFlight {
 fn clear_error(fd: Option<BorrowedFd<'_>>) {
     if let Some(Ok(Some(error))) = fd.map(|fd| SockRef::from(&fd).take_error()) {
         tracing::debug!(%error, "the error of a socket is cleared");
-    }
-}
-
-/// Resets the connection of a socket, if it has one, now and not when it is closed: before Linux 6.13 the kernel keeps
-/// a registered file until operations have ended that began before it was given back, those on other files as well.
-fn disconnect(fd: BorrowedFd<'_>) {
-    let length = size_of::<libc::sa_family_t>() as libc::socklen_t;
-    // SAFETY: the storage is zeroed, so its family is AF_UNSPEC, which has nothing behind the family.
-    let nowhere = unsafe { SockAddr::new(SockAddrStorage::zeroed(), length) };
-    if let Err(error) = SockRef::from(&fd).connect(&nowhere) {
-        tracing::debug!(%error, fd = fd.as_raw_fd(), "reset when it is closed");
     }
 }
 
