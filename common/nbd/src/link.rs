@@ -110,6 +110,8 @@ fn socket_options() -> SocketOptions {
     SocketOptions {
         user_timeout: Some(NETWORK_LIMIT),
         keep_alive: Some(NETWORK_LIMIT / 2),
+        // The next process may write anew what this one has sent.
+        reset_if_killed: true,
         ..SocketOptions::default()
     }
 }

@@ -86,8 +86,11 @@ impl fmt::Display for Refusal {
 
 impl Session {
     pub(crate) fn new(address: NbdAddress, options: NbdOptions) -> Self {
-        let reads = options.read_only;
-        let durability = if reads { Durability::default() } else { Durability::inheriting() };
+        let durability = if options.read_only || options.write_through {
+            Durability::default()
+        } else {
+            Durability::inheriting()
+        };
         Self {
             address,
             options,

@@ -42,6 +42,8 @@ impl Stream {
                 let socket = SockRef::from(&stream);
                 let idle = NETWORK_LIMIT / 2;
                 socket.set_tcp_user_timeout(Some(NETWORK_LIMIT))?;
+                // As for the sockets of cores: what a killed process has sent is not to be done later.
+                socket.set_linger(Some(Duration::ZERO))?;
                 socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(idle).with_interval(idle))?;
                 Self::Tcp(stream)
             }

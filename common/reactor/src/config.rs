@@ -50,6 +50,9 @@ pub struct SocketOptions {
     pub dscp: Option<u8>,
     /// Send and receive buffer sizes in bytes.
     pub buffer_bytes: Option<u32>,
+    /// What the kernel has not sent is thrown away, and the peer reset, when the process ends without closing the
+    /// socket. Otherwise the kernel goes on sending it, and the peer may act on it long after.
+    pub reset_if_killed: bool,
 }
 
 /// How to open a file.

@@ -1,6 +1,6 @@
 //! A core with one disk.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringfab_block::{BlockDevice, BlockError, DiskTokens, Driver as _, Finished, Operation, Started, Tag};
 use ringfab_memory::{ClassLayout, Pool};
@@ -73,7 +73,11 @@ impl Bench {
     }
 
     fn turn(&mut self) {
-        self.reactor.turn(Wait::Event).expect("a turn");
+        self.turn_with(Wait::Event);
+    }
+
+    fn turn_with(&mut self, wait: Wait) {
+        self.reactor.turn(wait).expect("a turn");
         while let Some(completion) = self.reactor.next_completion() {
             assert_ne!(completion.token.owner, ALARM, "nothing has come of what was asked for");
             if completion.token.owner == NAP {
@@ -86,6 +90,18 @@ impl Bench {
                 next = self.disk.next_finished(&mut self.reactor);
             }
         }
+    }
+
+    /// Flushes, while another core does its part: it is asked whether what it has written is covered.
+    pub(crate) fn flush_beside(&mut self, other: &mut Self) -> Result<(), BlockError> {
+        self.start(Operation::Flush);
+        let end = Instant::now() + PATIENCE;
+        while self.in_flight > 0 {
+            assert!(Instant::now() < end, "a flush does not end");
+            self.turn_with(Wait::No);
+            other.turn_with(Wait::No);
+        }
+        self.finished.pop().expect("an outcome").result
     }
 
     /// How many operations have no outcome.

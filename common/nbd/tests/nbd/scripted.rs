@@ -1,6 +1,7 @@
 //! A server that does what a test says, for what servers of other people do not.
 
 use std::io::{self, Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -142,6 +143,14 @@ impl Client {
         sent.extend((bytes.len() as u32).to_be_bytes());
         sent.extend(bytes);
         self.send(&sent)
+    }
+
+    /// Ends the stream to the client. Nobody is served any more.
+    pub(crate) fn end_for_good(&mut self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)?;
+        loop {
+            thread::park();
+        }
     }
 
     pub(crate) fn send(&mut self, bytes: &[u8]) -> io::Result<()> {

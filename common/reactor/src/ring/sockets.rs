@@ -84,9 +84,13 @@ impl Ring {
     }
 
     pub(crate) fn close_socket(&mut self, socket: SocketId) {
-        if let Some(index) = self.in_flight.find_socket(socket) {
-            self.in_flight.close(index);
+        let Some(index) = self.in_flight.find_socket(socket) else { return };
+        if let Some(fd) = self.in_flight.descriptors.fd(index)
+            && let Err(error) = SockRef::from(&fd).set_linger(None)
+        {
+            tracing::debug!(%error, fd = fd.as_raw_fd(), "perhaps reset, not closed");
         }
+        self.in_flight.close(index);
     }
 
     pub(crate) fn abort_socket(&mut self, socket: SocketId) {
@@ -192,6 +196,9 @@ pub(super) fn tcp_socket(address: SocketAddr, options: &SocketOptions) -> io::Re
     }
     if let Some(timeout) = options.user_timeout {
         socket.set_tcp_user_timeout(Some(timeout))?;
+    }
+    if options.reset_if_killed {
+        socket.set_linger(Some(Duration::ZERO))?;
     }
     if let Some(idle) = options.keep_alive {
         let idle = idle.max(Duration::from_secs(1));
