@@ -42,6 +42,8 @@ pub(crate) struct NbdDevice {
     finished: VecDeque<Finished>,
     /// Whether a flush of our own is on its way.
     is_flushing: bool,
+    /// Bytes that were copied to where they belong.
+    copied: u64,
     zeroes: Option<SharedBuffer>,
     /// The export is smaller than the disk: nothing works before it was opened anew.
     is_shrunk: bool,
@@ -64,6 +66,7 @@ impl NbdDevice {
             doubtful: Vec::new(),
             finished: VecDeque::new(),
             is_flushing: false,
+            copied: 0,
             zeroes,
             is_shrunk: false,
         })
@@ -106,7 +109,9 @@ impl NbdDevice {
     fn take_replies(&mut self, reactor: &mut Reactor) {
         loop {
             let Some((open, staging)) = self.link.open_and_staging() else { return };
-            let taken = match open.inbound.next(staging) {
+            let next = open.inbound.next(staging);
+            self.copied += open.inbound.take_copied();
+            let taken = match next {
                 Ok(Some(arrived)) => self.take(&arrived),
                 Ok(None) => return self.link.receive_more(reactor),
                 Err(violation) => Err(End::by_us(&violation)),
@@ -458,6 +463,10 @@ impl BlockDevice for NbdDevice {
 
     fn next_finished(&mut self, _: &mut Reactor) -> Option<Finished> {
         self.finished.pop_front()
+    }
+
+    fn copied_bytes(&self) -> u64 {
+        self.copied
     }
 
     fn resize(&mut self, bytes: u64) {

@@ -8,6 +8,11 @@ use ringfab_reactor::ReceiveOp;
 /// Bytes of staging memory. What lies in it of a read is copied; the rest is received in place.
 pub(crate) const STAGING_BYTES: usize = 64 << 10;
 
+/// Where answers are long, no more is received behind one of them than heads need: to receive once more costs less than
+/// to copy this much.
+const LONG_BYTES: u32 = 32 << 10;
+const HEADS_BYTES: usize = 512;
+
 /// The replies as far as they have come.
 #[derive(Debug, Default)]
 pub(crate) struct Inbound {
@@ -15,6 +20,10 @@ pub(crate) struct Inbound {
     start: usize,
     end: usize,
     content: Content,
+    /// How long the last answer with data was.
+    last_length: u32,
+    /// Bytes that were copied to where they belong.
+    copied: u64,
 }
 
 #[derive(Debug, Default)]
@@ -64,8 +73,14 @@ impl Inbound {
             Content::Data(data) => Some((data.buffer.clone(), data.at, data.left)),
             Content::Head | Content::Skipped { .. } => None,
         };
-        let window_end = receive.staging().len();
+        let room = if self.last_length >= LONG_BYTES { HEADS_BYTES } else { STAGING_BYTES };
+        let window_end = (unread + room).min(receive.staging().len());
         receive.set_target(direct, unread, window_end);
+    }
+
+    /// Bytes that were copied since this was asked last.
+    pub(crate) fn take_copied(&mut self) -> u64 {
+        std::mem::take(&mut self.copied)
     }
 
     /// A receive that was [aimed](Self::aim) here has taken bytes.
@@ -106,6 +121,7 @@ impl Inbound {
                 Content::Data(data) => {
                     let here = unread.len().min(data.left);
                     data.buffer.write_at(data.at, &unread[..here]);
+                    self.copied += here as u64;
                     self.start += here;
                     (data.at, data.left) = (data.at + here, data.left - here);
                     if data.left > 0 {
@@ -121,6 +137,7 @@ impl Inbound {
 
     /// These bytes follow the head that came last.
     pub(crate) fn expect(&mut self, data: Data) {
+        self.last_length = data.length;
         self.content = Content::Data(data);
     }
 }

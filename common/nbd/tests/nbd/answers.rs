@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ringfab_block::{BlockError, Driver as _, Operation};
 use ringfab_nbd::NbdOptions;
-use ringfab_proto::nbd::{Command, Errno, Request, chunk, export, flag, none_chunk, simple_reply};
+use ringfab_proto::nbd::{Command, Errno, Request, chunk, data_chunk, export, flag, none_chunk, simple_reply};
 
 use crate::bench::{Bench, content};
 use crate::scripted::{Client, Scripted};
@@ -236,10 +236,32 @@ fn changes_that_may_still_be_on_their_way_are_not_sent_again_at_once() {
 fn a_read_whose_bytes_end_in_the_middle_fails_when_the_server_does_not_come_back() {
     let server = Scripted::start(0, |_, client| {
         let request = client.request()?;
-        client.send(&simple_reply(None, request.cookie))?;
+        client.send(&data_chunk(request.cookie, request.offset, request.length, true))?;
         client.send(&[7; 100_000])?;
         client.end_for_good()
     });
     let mut bench = open(&server, NbdOptions { patience: Duration::from_millis(300), ..NbdOptions::default() });
     assert_eq!(bench.read(0, 1 << 20), Err(BlockError::Removed));
+}
+
+#[test]
+fn long_reads_are_received_in_place_and_what_is_not_is_counted() {
+    let server = Scripted::start(0, |_, client| {
+        loop {
+            let request = client.request()?;
+            client.send(&data_chunk(request.cookie, request.offset, request.length, true))?;
+            client.send(&content(request.offset, request.length as usize))?;
+        }
+    });
+    let mut bench = open(&server, NbdOptions::default());
+    assert!(bench.read(0, 4096).expect("read") == content(0, 4096));
+    let short = bench.disk.copied_bytes();
+    assert!(short <= 4096, "{short}");
+    const READS: u64 = 8;
+    for at in 0..READS {
+        assert!(bench.read(at << 20, 1 << 20).expect("read") == content(at << 20, 1 << 20));
+    }
+    // All of the first one that fits is received with its head.
+    let most = (64 << 10) + (READS - 1) * 512;
+    assert!(bench.disk.copied_bytes() - short <= most, "{}", bench.disk.copied_bytes());
 }

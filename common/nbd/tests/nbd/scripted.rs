@@ -1,8 +1,10 @@
 //! A server that does what a test says, for what servers of other people do not.
 
+use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -24,6 +26,8 @@ pub(crate) struct Scripted {
 pub(crate) struct Client {
     stream: UnixStream,
     asked: Arc<Mutex<Vec<Request>>>,
+    /// Where others connect.
+    socket: PathBuf,
 }
 
 impl Scripted {
@@ -36,12 +40,12 @@ impl Scripted {
         let folder = tempfile::tempdir().expect("a folder");
         let listener = UnixListener::bind(folder.path().join("s")).expect("a socket");
         let asked = Arc::new(Mutex::default());
-        let theirs = Arc::clone(&asked);
+        let (theirs, socket) = (Arc::clone(&asked), folder.path().join("s"));
         // It ends with the process: it waits for one more client.
         thread::spawn(move || {
             let mut number = 0;
             for stream in listener.incoming().map_while(Result::ok) {
-                let mut client = Client { stream, asked: Arc::clone(&theirs) };
+                let mut client = Client { stream, asked: Arc::clone(&theirs), socket: socket.clone() };
                 if client.shake_hands(flags).unwrap_or_default() {
                     let _gone = script(number, &mut client);
                     number += 1;
@@ -145,8 +149,9 @@ impl Client {
         self.send(&sent)
     }
 
-    /// Ends the stream to the client. Nobody is served any more.
+    /// Ends the stream to the client. Nobody can connect any more.
     pub(crate) fn end_for_good(&mut self) -> io::Result<()> {
+        fs::remove_file(&self.socket)?;
         self.stream.shutdown(Shutdown::Write)?;
         loop {
             thread::park();
