@@ -29,6 +29,8 @@ pub(crate) struct Backings(BTreeMap<Engine, Running>);
 impl Backings {
     /// Runs one case, starting what it needs if that does not run yet.
     pub(crate) fn measure(&mut self, setup: &Setup, case: &Backing) -> Result<Sample> {
+        // A cluster has its daemons on these processors, and librbd has threads as well.
+        let setup = &Setup { shares: case.engine == Engine::Rbd, ..setup.clone() };
         let running = match self.0.entry(case.engine) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
@@ -91,8 +93,7 @@ impl Running {
         let cluster = Cluster::start(folder.path())?;
         let (conf, keyring) = (folder.path().join("ceph.conf"), folder.path().join("keyring"));
         let table = format!("[ceph]\nconf = {conf:?}\nkeyring = {keyring:?}\n");
-        // librbd's threads may run where fio's copy of them may.
-        let layout = Layout::of_one(&format!("rbd = \"{POOL}/{IMAGE}\""), &table).with_others_anywhere();
+        let layout = Layout::of_one(&format!("rbd = \"{POOL}/{IMAGE}\""), &table);
         let target = Target::serve(setup, &layout)?;
         let [pool, image] = [format!("--pool={POOL}"), format!("--rbdname={IMAGE}")];
         let engine = ["--ioengine=rbd", "--clientname=admin", &pool, &image].map(str::to_owned).to_vec();

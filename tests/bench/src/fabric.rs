@@ -15,7 +15,8 @@ use crate::target::{HOST, NAMESPACE_BYTES, Setup, Target};
 /// Runs one case.
 pub(crate) fn measure(setup: &Setup, target: &Target, case: &Fabric) -> Result<Sample> {
     let (cpu, copied) = (target.service().cpu()?, target.copied_bytes()?);
-    let document = run(bench(setup, target, case, case.namespace.nsid()))?;
+    let command = bench(setup, target, case, case.namespace.nsid());
+    let document = if setup.shares { run_anywhere(command)? } else { run(command)? };
     let used =
         Used { cpu: target.service().cpu()?.since(cpu), copied_bytes: target.copied_bytes()? - copied };
     sample(&document, case, &used)
@@ -37,9 +38,12 @@ pub(crate) fn fill_memory(setup: &Setup, target: &Target) -> Result<()> {
 }
 
 /// Runs `ringfab bench`, or what has it run, and gives what it prints.
-pub(crate) fn run(mut command: Command) -> Result<Value> {
-    command.stdin(Stdio::null());
-    let output = on_core(INITIATOR_CORE, || command.output().context("start ringfab bench"))?;
+pub(crate) fn run(command: Command) -> Result<Value> {
+    on_core(INITIATOR_CORE, || run_anywhere(command))
+}
+
+fn run_anywhere(mut command: Command) -> Result<Value> {
+    let output = command.stdin(Stdio::null()).output().context("start ringfab bench")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "ringfab bench: {}", said.trim());
     serde_json::from_slice(&output.stdout).context("what ringfab bench prints")
@@ -58,12 +62,16 @@ pub(crate) fn bench(setup: &Setup, target: &Target, case: &Fabric, nsid: u32) ->
         ("--bs", case.io_bytes.to_string()),
         ("--depth", case.depth.to_string()),
         ("--queues", case.queues.to_string()),
-        ("--core", INITIATOR_CORE.to_string()),
         ("--warmup", millis(setup.warmup)),
         ("--time", millis(setup.time)),
         ("--destroy-data", nsid.to_string()),
     ] {
         command.args([option, &value]);
+    }
+    if setup.shares {
+        command.args(["--spin", "0us"]);
+    } else {
+        command.args(["--core", &INITIATOR_CORE.to_string()]);
     }
     // The same part of each namespace, so that they differ in nothing else.
     command.args(["--size", &NAMESPACE_BYTES.to_string()]);

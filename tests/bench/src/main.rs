@@ -160,6 +160,7 @@ fn run(args: &RunArgs) -> Result<()> {
         warmup: Duration::from_millis(facts.warmup_ms),
         time: Duration::from_millis(facts.time_ms),
         congestion: if args.default_congestion { Congestion::Default } else { Congestion::Cubic },
+        shares: false,
     };
     facts.congestion_control_used =
         setup.congestion.name().map_or_else(|| facts.congestion_control.clone(), str::to_owned);

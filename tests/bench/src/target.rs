@@ -46,6 +46,9 @@ pub(crate) struct Setup {
     pub(crate) time: Duration,
     /// Of the connections that Ringfab makes.
     pub(crate) congestion: Congestion,
+    /// Both ends share all processors with what stands beneath, which needs them itself: they run anywhere, and sleep
+    /// instead of spinning, as the client does that they are held against.
+    pub(crate) shares: bool,
 }
 
 impl Setup {
@@ -60,8 +63,6 @@ impl Setup {
 pub(crate) struct Layout {
     /// Reactor threads over all processors, which may be fewer; otherwise one on the target's core.
     pub(crate) threads: Option<usize>,
-    /// Whether its other threads may run on every processor, as those of a library do that has its own.
-    others_anywhere: bool,
     /// Of its controllers, if they are limited, as `FIRST-LAST`.
     controller_ids: Option<&'static str>,
     /// Tables of namespaces, as TOML.
@@ -75,7 +76,7 @@ impl Layout {
         push(&mut namespaces, Namespace::Null.nsid(), "null = \"1TiB\"");
         push(&mut namespaces, Namespace::Memory.nsid(), &format!("memory = {NAMESPACE_BYTES}"));
         push(&mut namespaces, Namespace::File.nsid(), &on_file(file));
-        Self { threads: None, others_anywhere: false, controller_ids: None, namespaces }
+        Self { threads: None, controller_ids: None, namespaces }
     }
 
     /// The file alone, as one of two targets serves it; each of them has a half of the controllers' identifiers.
@@ -83,7 +84,7 @@ impl Layout {
         let mut namespaces = String::new();
         push(&mut namespaces, Namespace::File.nsid(), &format!("{}\n{SHARED_DISK}", on_file(file)));
         let controller_ids = if second { "1001-2000" } else { "1-1000" };
-        Self { threads: None, others_anywhere: false, controller_ids: Some(controller_ids), namespaces }
+        Self { threads: None, controller_ids: Some(controller_ids), namespaces }
     }
 
     /// One namespace, and the tables that it needs.
@@ -91,12 +92,7 @@ impl Layout {
         let mut namespaces = String::new();
         push(&mut namespaces, Namespace::Null.nsid(), source);
         namespaces.push_str(tables);
-        Self { threads: None, others_anywhere: false, controller_ids: None, namespaces }
-    }
-
-    /// The same with its other threads on every processor.
-    pub(crate) fn with_others_anywhere(self) -> Self {
-        Self { others_anywhere: true, ..self }
+        Self { threads: None, controller_ids: None, namespaces }
     }
 
     /// So many namespaces: the last one is null, those before it are on sparse files in a folder, which are made here.
@@ -109,7 +105,7 @@ impl Layout {
             push(&mut namespaces, nsid, &on_file(&path));
         }
         push(&mut namespaces, count, "null = \"1TiB\"");
-        Ok(Self { threads: None, others_anywhere: false, controller_ids: None, namespaces })
+        Ok(Self { threads: None, controller_ids: None, namespaces })
     }
 }
 
@@ -147,7 +143,7 @@ impl Target {
         write_secret(&path(DHCHAP_KEY), key.to_text().expose())?;
         fs::write(path("target.toml"), configuration(setup, layout, folder.path()))?;
         let (mut command, core) = match layout.threads {
-            None => (setup.program("ringfab-target"), (!layout.others_anywhere).then_some(TARGET_CORE)),
+            None => (setup.program("ringfab-target"), (!setup.shares).then_some(TARGET_CORE)),
             Some(_) => (Command::new(std::env::current_exe().context("this program")?), None),
         };
         command.args(["serve", "--config"]).arg(path("target.toml"));
@@ -238,7 +234,11 @@ fn configuration(setup: &Setup, layout: &Layout, folder: &Path) -> String {
     let congestion = setup.congestion.name().map(|name| format!("congestion = {name:?}\n"));
     let congestion = congestion.unwrap_or_default();
     // With more threads than that, whoever starts them says where they run.
-    let cores = if layout.threads.is_some() { String::new() } else { format!("cores = [{TARGET_CORE}]\n") };
+    let cores = match layout.threads {
+        Some(_) => String::new(),
+        None if setup.shares => "cores = 1\nspin_us = 0\n".to_owned(),
+        None => format!("cores = [{TARGET_CORE}]\n"),
+    };
     let (state, control) = (folder.join("state"), folder.join("control"));
     let controller_ids = layout.controller_ids.map(|ids| format!("controller_ids = {ids:?}\n"));
     let controller_ids = controller_ids.unwrap_or_default();
