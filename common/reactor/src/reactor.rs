@@ -16,8 +16,8 @@ use crate::record;
 use crate::ring::{self, Ring};
 use crate::sim;
 use crate::{
-    Bell, Bind, Completion, ListenAddr, ListenerId, Monitor, ReactorConfig, ReactorCounters, ReceiveOp, SendBatch,
-    SocketId, SocketOptions, Time, TimerId, TlsKeys, TlsRefusal, Token, Wait, Waker,
+    Bell, Bind, Completion, ListenAddr, ListenerId, Monitor, ReactorConfig, ReactorCounters, ReceiveOp,
+    SendBatch, SocketId, SocketOptions, Time, TimerId, TlsKeys, TlsRefusal, Token, Wait, Waker,
 };
 
 /// A core's ring, or its simulation.

@@ -178,7 +178,7 @@ impl Pool {
             state.tasks.remove(&number);
         }
         drop(state);
-        tracing::warn!(what, path = %path.visible(), ?limit, "a file does not answer; its task is given up");
+        tracing::warn!(what, path = %path.visible(), ?limit, "a file or server does not answer; its task is given up");
         expire(WorkError::Hangs { what, path, limit });
     }
 

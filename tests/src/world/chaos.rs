@@ -168,9 +168,7 @@ impl Chaos {
             }
             3 => self.part(world, host, way, until),
             11..=13 => self.strike_way(world, host, way, until),
-            4 => {
-                self.slow_down(world, scenario, server.disk_host, until)
-            }
+            4 => self.slow_down(world, scenario, server.disk_host, until),
             5 if server.is_running() => {
                 let pause = Duration::from_secs(1) + self.pause(Duration::from_millis(500));
                 server.kill(pause);
@@ -188,7 +186,13 @@ impl Chaos {
         }
     }
 
-    fn slow_down(&mut self, world: &World, scenario: &Scenario, host: HostId, until: Time) -> (String, Incident) {
+    fn slow_down(
+        &mut self,
+        world: &World,
+        scenario: &Scenario,
+        host: HostId,
+        until: Time,
+    ) -> (String, Incident) {
         let mut slow = scenario.disk.clone();
         slow.delay_max = (slow.delay_max * 10).min(Duration::from_millis(800));
         world.set_disk_faults(host, DISK, slow);

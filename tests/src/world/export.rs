@@ -141,7 +141,15 @@ impl Export {
                 ..NbdOptions::default()
             },
         };
-        Self { world: world.clone(), host, exported, random, running: None, boot_at: Time::ZERO, was_asked: false }
+        Self {
+            world: world.clone(),
+            host,
+            exported,
+            random,
+            running: None,
+            boot_at: Time::ZERO,
+            was_asked: false,
+        }
     }
 
     /// What a target is told of it.
@@ -270,7 +278,7 @@ impl Process {
                 }
                 kind::RECEIVE => self.received(token.index, &result, payload, info),
                 kind::SEND => self.sent(token.index, &result, payload),
-                _ => self.disk_done(token, &result, payload, info, random),
+                _ => self.disk_done(token, &result, &payload, info, random),
             }
         }
     }
@@ -297,13 +305,7 @@ impl Process {
         self.reactor.receive(client.socket, operation, Token::new(0, kind::RECEIVE, 0, number));
     }
 
-    fn received(
-        &mut self,
-        number: u32,
-        result: &io::Result<u32>,
-        payload: Payload,
-        info: &ExportInfo,
-    ) {
+    fn received(&mut self, number: u32, result: &io::Result<u32>, payload: Payload, info: &ExportInfo) {
         let Payload::Receive(operation) = payload else { return };
         let Some(client) = self.clients.get_mut(&number) else { return };
         let Some(count) = result.as_ref().ok().copied().filter(|count| *count > 0) else {
@@ -380,7 +382,8 @@ impl Process {
     /// Has the disk do what carries nothing.
     fn begin_long(&mut self, work: Work) {
         let number = self.number();
-        let what = if work.request.command == Command::Trim { Allocate::PunchHole } else { Allocate::ZeroRange };
+        let what =
+            if work.request.command == Command::Trim { Allocate::PunchHole } else { Allocate::ZeroRange };
         let (offset, length) = (work.request.offset, work.request.length.into());
         let token = Token::new(0, kind::DISK, 0, number);
         self.reactor.files().allocate(self.file, what, offset, length, token);
@@ -391,7 +394,7 @@ impl Process {
         &mut self,
         token: Token,
         result: &io::Result<u32>,
-        payload: Payload,
+        payload: &Payload,
         info: &ExportInfo,
         random: &mut Random,
     ) {
@@ -407,7 +410,7 @@ impl Process {
             io::ErrorKind::StorageFull => Errno::NoSpc,
             _ => Errno::Io,
         });
-        let bytes = match &payload {
+        let bytes = match payload {
             Payload::Buffer(buffer) if outcome.is_ok() => &buffer[..length as usize],
             _ => &[],
         };
@@ -464,7 +467,9 @@ impl Process {
     }
 
     fn sent(&mut self, number: u32, result: &io::Result<u32>, payload: Payload) {
-        let (Payload::Send(mut batch), Some(client)) = (payload, self.clients.get_mut(&number)) else { return };
+        let (Payload::Send(mut batch), Some(client)) = (payload, self.clients.get_mut(&number)) else {
+            return;
+        };
         batch.clear();
         client.batch = Some(batch);
         if result.is_ok() {

@@ -103,12 +103,7 @@ pub enum Change {
 
 impl Server {
     /// A target on a host of the world that serves [`DISK`] there, or what another host exports; it is not running yet.
-    pub fn new(
-        world: &World,
-        host: HostId,
-        scenario: &Scenario,
-        export: Option<&Export>,
-    ) -> Self {
+    pub fn new(world: &World, host: HostId, scenario: &Scenario, export: Option<&Export>) -> Self {
         let (address, block_bytes, cores) =
             (world.address(host), scenario.block_bytes, scenario.machines.cores);
         let transport = if scenario.tcp { "tcp" } else { "rdma" };

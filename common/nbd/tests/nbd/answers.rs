@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use ringfab_block::{BlockError, Driver as _, Operation};
 use ringfab_nbd::NbdOptions;
-use ringfab_proto::nbd::{Command, Errno, Request, chunk, data_chunk, export, flag, none_chunk, simple_reply};
+use ringfab_proto::nbd::{
+    Command, Errno, Request, chunk, data_chunk, export, flag, none_chunk, simple_reply,
+};
 
 use crate::bench::{Bench, content};
 use crate::scripted::{Client, Scripted};
@@ -240,7 +242,8 @@ fn a_read_whose_bytes_end_in_the_middle_fails_when_the_server_does_not_come_back
         client.send(&[7; 100_000])?;
         client.end_for_good()
     });
-    let mut bench = open(&server, NbdOptions { patience: Duration::from_millis(300), ..NbdOptions::default() });
+    let mut bench =
+        open(&server, NbdOptions { patience: Duration::from_millis(300), ..NbdOptions::default() });
     assert_eq!(bench.read(0, 1 << 20), Err(BlockError::Removed));
 }
 
