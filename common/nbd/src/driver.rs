@@ -39,8 +39,8 @@ impl NbdDriver {
         Self { session, relay: Arc::default(), sized: Mutex::new(None) }
     }
 
-    /// An export of which is known what it is, so that nobody has to look at it first: a look may wait, which nobody may
-    /// in a simulation.
+    /// An export of which is known what it is, so that nobody has to look at it first: a look may wait, which nobody
+    /// may in a simulation.
     ///
     /// # Errors
     /// The address has a name that cannot be looked up, or the export cannot be a disk.

@@ -68,7 +68,7 @@ pub(crate) enum Next {
 impl InFlight {
     /// A flush that nobody waits for.
     pub(crate) fn flush_of_our_own() -> Self {
-        Self::of(None, Work::Flush, (0, 0))
+        Self::of(None, Work::Flush, 0, 0)
     }
 
     /// An operation that is to begin.
@@ -76,7 +76,7 @@ impl InFlight {
     /// # Errors
     /// Gives back what NBD has nothing for.
     pub(crate) fn new(operation: Operation, tag: Tag) -> Result<Self, Operation> {
-        let range = operation.range().unwrap_or_default();
+        let (offset, length) = operation.range().unwrap_or_default();
         let work = match operation {
             Operation::Read { buffer, .. } => Work::Read { buffer: buffer.share() },
             Operation::Write { source, at, durable, .. } => Work::Write { source, at, durable },
@@ -85,10 +85,10 @@ impl InFlight {
             Operation::Flush => Work::Flush,
             other => return Err(other),
         };
-        Ok(Self::of(Some(tag), work, range))
+        Ok(Self::of(Some(tag), work, offset, length))
     }
 
-    fn of(tag: Option<Tag>, work: Work, (offset, length): (u64, u64)) -> Self {
+    fn of(tag: Option<Tag>, work: Work, offset: u64, length: u64) -> Self {
         Self {
             tag,
             work,

@@ -54,6 +54,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
             "reactor",
             "fabric",
             "block",
+            "nbd",
             "process",
             "target",
             "initiator",

@@ -8,7 +8,6 @@ use ringfab_target::control::{change_in_turns, reopen_in_turns};
 use ringfab_target::core::Cores;
 use ringfab_target::model::Draft;
 
-use super::client::Client;
 use super::server::{Change, SPARE};
 use super::{CALM_MAX, Simulation};
 
@@ -78,7 +77,7 @@ impl Simulation {
         else {
             return false;
         };
-        self.clients.iter_mut().for_each(Client::told_of_loss);
+        self.tell_of_loss();
         let (boots, deadline) = (self.servers[number].boots(), self.world.now() + CALM_MAX);
         self.is_changing = true;
         let mut turn = || self.pass_on("an exchange of a disk", deadline);
@@ -86,7 +85,7 @@ impl Simulation {
         self.is_changing = false;
         let same = self.servers[number].is_running() && self.servers[number].boots() == boots;
         assert!(outcome.is_ok() || !same, "the disk is there: {outcome:?}");
-        self.clients.iter_mut().for_each(Client::told_of_loss);
+        self.tell_of_loss();
         true
     }
 }

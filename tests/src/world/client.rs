@@ -172,16 +172,6 @@ impl Client {
         self.checker.power_lost();
     }
 
-    /// What stands beneath the target's disk has lost its volatile cache, and nobody tells.
-    pub fn lost_silently(&mut self) {
-        self.checker.lost_silently();
-    }
-
-    /// The administrator knows that the disk may have lost something.
-    pub fn told_of_loss(&mut self) {
-        self.checker.told_of_loss();
-    }
-
     /// Nothing is wrong from here on: every command has to succeed.
     pub fn set_strict(&mut self) {
         self.strict = true;

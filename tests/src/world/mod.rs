@@ -381,8 +381,13 @@ impl Simulation {
         for server in booted {
             self.trace.tell(self.world.now(), &format!("{} boots", self.world.host_name(server)));
             self.export.iter_mut().for_each(Export::target_boots);
-            self.clients.iter_mut().for_each(Client::told_of_loss);
+            self.tell_of_loss();
         }
+    }
+
+    /// Hosts know from now on that the disk may have lost something.
+    fn tell_of_loss(&mut self) {
+        self.clients.iter_mut().for_each(|client| client.checker.told_of_loss());
     }
 
     /// What targets still hold for hosts, in words.
@@ -398,11 +403,11 @@ impl Simulation {
                 self.registers.iter_mut().for_each(Register::power_lost);
             }
             Incident::ExportLost => {
-                self.clients.iter_mut().for_each(Client::lost_silently);
+                self.clients.iter_mut().for_each(|client| client.checker.lost_silently());
                 // What is lost before a target has spoken with the server, it cannot know. Hosts know that a target has
                 // gone.
                 if !self.export.as_ref().is_some_and(Export::was_asked) {
-                    self.clients.iter_mut().for_each(Client::told_of_loss);
+                    self.tell_of_loss();
                 }
                 self.registers.iter_mut().for_each(Register::power_lost);
             }
