@@ -6,14 +6,14 @@
 //! has covered, what was written may be lost.
 //!
 //! Cores notice one after the other that a server has gone. Until the last one has, one has a connection to a server
-//! that is gone, and another one to its successor, whose flush says nothing about what the first one wrote. A new server
-//! is found by a new connection, so connections are counted: an *epoch* begins when one is made. A flush covers the
-//! writes of those connections that have answered something that was asked in the epoch of its own connection or later:
-//! they are to the same server. About the others it is *in doubt* until they have answered, too, or have ended.
+//! that is gone, and another one to its successor, whose flush says nothing about what the first one wrote. A new
+//! server is found by a new connection, so connections are counted: an *epoch* begins when one is made. A flush covers
+//! the writes of those connections that have answered something that was asked in the epoch of its own connection or
+//! later: they are to the same server. About the others it is *in doubt* until they have answered, too, or have ended.
 //!
 //! What the process before this one has written may not have been flushed either, and hosts rely on this one for it. So
-//! the first connections begin with a write in their account, until a flush has covered it. It is the same when somebody
-//! has looked after a loss: what was not lost with one server may be lost with the next.
+//! the first connections begin with a write in their account, until a flush has covered it. It is the same when
+//! somebody has looked after a loss: what was not lost with one server may be lost with the next.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

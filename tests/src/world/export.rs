@@ -1,7 +1,7 @@
 //! The simulated NBD server: it exports the disk of its host, which forgets what was not flushed when its power goes.
 //!
-//! It does what its clients ask for at once, all together and in any order, and answers as it is done. What it has begun
-//! for a client goes on when the connection ends.
+//! It does what its clients ask for at once, all together and in any order, and answers as it is done. What it has
+//! begun for a client goes on when the connection ends.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -183,8 +183,8 @@ impl Export {
         self.boot_at = self.world.now() + pause;
     }
 
-    /// Its process is killed. As under Linux, the kernel lets go of it when the disk has done what it was given, so that
-    /// the pause has to be longer than the disk takes.
+    /// Its process is killed. As under Linux, the kernel lets go of it when the disk has done what it was given, so
+    /// that the pause has to be longer than the disk takes.
     pub fn kill(&mut self, pause: Duration) {
         self.running = None;
         self.boot_at = self.world.now() + pause;

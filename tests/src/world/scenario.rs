@@ -116,7 +116,8 @@ pub enum Incidents {
     CutsAndKeys,
     /// Ways are cut, or lost for a while, in both directions or in one, and paths are removed and added.
     Ways,
-    /// The disk is that of an NBD server, which is killed and loses power; so does the target, and each loses the other.
+    /// The disk is that of an NBD server, which is killed and loses power; so does the target, and each loses the
+    /// other.
     Export,
 }
 
