@@ -29,12 +29,10 @@ pub(crate) struct Backings(BTreeMap<Engine, Running>);
 impl Backings {
     /// Runs one case, starting what it needs if that does not run yet.
     pub(crate) fn measure(&mut self, setup: &Setup, case: &Backing) -> Result<Sample> {
-        // A cluster has its daemons on these processors, and librbd has threads as well.
-        let setup = &Setup { shares: case.engine == Engine::Rbd, ..setup.clone() };
         let running = match self.0.entry(case.engine) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let running = Running::start(setup, case.engine)?;
+                let running = Running::start(case.engine)?;
                 // What was never written is read without looking anywhere.
                 running.job(Rw::Write, 1 << 20, 8).run_whole()?;
                 entry.insert(running)
@@ -46,18 +44,23 @@ impl Backings {
                 let Backing { rw, io_bytes, depth, .. } = *case;
                 let (transport, namespace) = (Transport::Tcp, Namespace::Null);
                 let load = Fabric { transport, digests: false, namespace, rw, io_bytes, depth, queues: 1 };
-                fabric::measure(setup, &running.target, &load)
+                // A cluster has its daemons on these processors, and librbd has threads as well: all of them have
+                // something to do unless there is one command at a time.
+                let setup = Setup { shares: case.engine == Engine::Rbd && depth > 1, ..setup.clone() };
+                fabric::measure(&setup, running.target(&setup)?, &load)
             }
         }
     }
 }
 
-/// A server, how fio reaches it, and a target that serves it as namespace 1.
+/// A server, how fio reaches it, and targets that serve it as namespace 1.
 struct Running {
     engine: Vec<String>,
     /// The configuration of a cluster, which the environment names to fio.
     conf: Option<PathBuf>,
-    target: Target,
+    layout: Layout,
+    /// One that has a processor for itself, and one that shares them.
+    targets: [Option<Target>; 2],
     _server: Server,
     _folder: TempDir,
 }
@@ -69,35 +72,45 @@ enum Server {
 }
 
 impl Running {
-    fn start(setup: &Setup, engine: Engine) -> Result<Self> {
+    fn start(engine: Engine) -> Result<Self> {
         let folder = tempfile::tempdir().context("a folder")?;
         match engine {
-            Engine::Nbd => Self::start_nbdkit(setup, folder),
-            Engine::Rbd => Self::start_ceph(setup, folder),
+            Engine::Nbd => Self::start_nbdkit(folder),
+            Engine::Rbd => Self::start_ceph(folder),
         }
     }
 
-    fn start_nbdkit(setup: &Setup, folder: TempDir) -> Result<Self> {
+    fn start_nbdkit(folder: TempDir) -> Result<Self> {
         let socket = folder.path().join("socket");
         let mut command = Command::new("nbdkit");
         command.args(["--foreground", "--unix"]).arg(&socket);
         command.args(["memory", &format!("size={NAMESPACE_BYTES}")]);
         let server = Service::start(command, None, &folder.path().join("log"), || socket.exists())?;
         let address = format!("nbd+unix:///?socket={}", socket.display());
-        let target = Target::serve(setup, &Layout::of_one(&format!("nbd = {address:?}"), ""))?;
+        let layout = Layout::of_one(&format!("nbd = {address:?}"), "");
         let engine = vec!["--ioengine=nbd".to_owned(), format!("--uri={address}")];
-        Ok(Self { engine, conf: None, target, _server: Server::Nbdkit(server), _folder: folder })
+        let (conf, targets) = (None, [None, None]);
+        Ok(Self { engine, conf, layout, targets, _server: Server::Nbdkit(server), _folder: folder })
     }
 
-    fn start_ceph(setup: &Setup, folder: TempDir) -> Result<Self> {
+    fn start_ceph(folder: TempDir) -> Result<Self> {
         let cluster = Cluster::start(folder.path())?;
         let (conf, keyring) = (folder.path().join("ceph.conf"), folder.path().join("keyring"));
         let table = format!("[ceph]\nconf = {conf:?}\nkeyring = {keyring:?}\n");
         let layout = Layout::of_one(&format!("rbd = \"{POOL}/{IMAGE}\""), &table);
-        let target = Target::serve(setup, &layout)?;
         let [pool, image] = [format!("--pool={POOL}"), format!("--rbdname={IMAGE}")];
         let engine = ["--ioengine=rbd", "--clientname=admin", &pool, &image].map(str::to_owned).to_vec();
-        Ok(Self { engine, conf: Some(conf), target, _server: Server::Ceph(cluster), _folder: folder })
+        let (conf, targets) = (Some(conf), [None, None]);
+        Ok(Self { engine, conf, layout, targets, _server: Server::Ceph(cluster), _folder: folder })
+    }
+
+    fn target(&mut self, setup: &Setup) -> Result<&Target> {
+        let Self { layout, targets, .. } = self;
+        let place = &mut targets[usize::from(setup.shares)];
+        if place.is_none() {
+            *place = Some(Target::serve(setup, layout)?);
+        }
+        place.as_ref().context("it was just started")
     }
 
     fn job(&self, rw: Rw, io_bytes: u32, depth: u16) -> Job<'_> {
