@@ -242,6 +242,7 @@ impl NbdDevice {
         }
     }
 
+    /// An operation is over, as it has failed or not: whoever waits for it is told.
     fn finish(&mut self, id: SlotId) {
         let in_flight = self.in_flight.remove(id).expect("it was there until now");
         self.is_flushing &= !in_flight.is_our_own();
@@ -280,13 +281,13 @@ impl NbdDevice {
         Started::Pending
     }
 
-    /// The process before this one may have written what nobody has flushed, and hosts rely on us for it.
-    fn flush_what_was_written_before(&mut self) {
-        let flush = InFlight::flush_of_our_own();
+    /// Flushes without being asked: what the process before this one has written, which hosts rely on us for, or what
+    /// this core has, so that a flush of another one is not in doubt.
+    fn flush_by_ourselves(&mut self) {
         if self.is_flushing {
             return;
         }
-        if let Ok(id) = self.in_flight.try_insert(flush, DiskTokens::SLOTS) {
+        if let Ok(id) = self.in_flight.try_insert(InFlight::flush_of_our_own(), DiskTokens::SLOTS) {
             self.is_flushing = true;
             self.unsent.push_front(id);
         }
@@ -296,7 +297,7 @@ impl NbdDevice {
     fn hear_bell(&mut self, reactor: &mut Reactor) {
         self.settle_flushes();
         if self.link.is_in_doubt() {
-            self.flush_what_was_written_before();
+            self.flush_by_ourselves();
             self.send(reactor);
         }
     }
@@ -310,7 +311,7 @@ impl NbdDevice {
                     self.properties = self.session().properties(&info);
                 }
                 if self.link.inherit() {
-                    self.flush_what_was_written_before();
+                    self.flush_by_ourselves();
                 }
                 self.send(reactor);
             }
@@ -482,7 +483,7 @@ impl BlockDevice for NbdDevice {
             self.properties = self.session().properties(&info);
         }
         if self.link.inherit() {
-            self.flush_what_was_written_before();
+            self.flush_by_ourselves();
             self.send(reactor);
         }
         self.link.connect(reactor);

@@ -28,6 +28,8 @@ pub(crate) struct Durability {
     /// Those of the connections that are up.
     accounts: Mutex<Vec<Weak<Account>>>,
     lost: AtomicBool,
+    /// Whether anything can be in a server's memory only that this process has not written.
+    may_inherit: bool,
     /// Whether something was perhaps written before that no flush has covered yet.
     inherits: AtomicBool,
     /// Flushes that wait until they are not in doubt.
@@ -72,7 +74,7 @@ pub(crate) struct Flushed {
 impl Durability {
     /// An account that begins with what somebody may have written before.
     pub(crate) fn inheriting() -> Self {
-        Self { inherits: AtomicBool::new(true), ..Self::default() }
+        Self { may_inherit: true, inherits: AtomicBool::new(true), ..Self::default() }
     }
 
     /// A request is sent now.
@@ -87,7 +89,7 @@ impl Durability {
 
     /// Somebody has looked after what was lost. What was not, a server may still have in its memory.
     pub(crate) fn forgive(&self) {
-        self.inherits.store(true, Ordering::SeqCst);
+        self.inherits.store(self.may_inherit, Ordering::SeqCst);
         self.lost.store(false, Ordering::SeqCst);
     }
 
@@ -211,7 +213,7 @@ mod tests {
 
     #[test]
     fn what_was_flushed_is_safe_and_what_was_not_is_lost() {
-        let durability = Durability::default();
+        let durability = Durability::inheriting();
         let mut one = open(&durability);
         one.wrote(&durability);
         assert!(flush(&mut one, &durability));
@@ -243,6 +245,17 @@ mod tests {
             }
             assert_eq!(one.end(&durability), !flushes);
             assert!(!open(&durability).inherit(&durability), "that is settled");
+        }
+    }
+
+    #[test]
+    fn what_is_only_read_or_written_through_inherits_nothing_however_often_it_is_opened() {
+        let durability = Durability::default();
+        for _ in 0..2 {
+            let mut one = open(&durability);
+            assert!(!one.inherit(&durability));
+            assert!(!one.end(&durability));
+            durability.forgive();
         }
     }
 
